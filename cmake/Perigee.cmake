@@ -1,0 +1,58 @@
+# Build rules shared by every folder.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+add_library(perigee_options INTERFACE)
+# Contraction stays off everywhere: a compiler that fuses a product and a sum in one code shape and not
+# in another would break the same-bits contract. Kernels ask for FMA by intrinsic.
+target_compile_options(perigee_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror -ffp-contract=off)
+target_include_directories(perigee_options INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+if(PERIGEE_SANITIZE)
+  target_compile_options(perigee_options INTERFACE -fsanitize=${PERIGEE_SANITIZE} -fno-omit-frame-pointer -g1)
+  target_link_options(perigee_options INTERFACE -fsanitize=${PERIGEE_SANITIZE})
+endif()
+
+# perigee_module(NAME [DEPENDS lib...] [SOURCES file...])
+# A library perigee_NAME of the folder's *.cc files (sub-folders included), and, where *_test.cc files stand
+# beside them, one test program perigee_NAME_test registered with ctest under NAME.
+function(perigee_module name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;SOURCES" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  set(tests ${sources})
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  if(sources)
+    add_library(perigee_${name} STATIC ${sources} ${ARG_SOURCES})
+    target_link_libraries(perigee_${name} PUBLIC perigee_options ${ARG_DEPENDS})
+  else()
+    add_library(perigee_${name} INTERFACE)
+    target_link_libraries(perigee_${name} INTERFACE perigee_options ${ARG_DEPENDS})
+  endif()
+  if(PERIGEE_BUILD_TESTS AND tests)
+    perigee_test(${name} SOURCES ${tests} DEPENDS perigee_${name})
+  endif()
+endfunction()
+
+# perigee_test(NAME SOURCES file... [DEPENDS lib...])  A GoogleTest program, one ctest entry.
+# Tests find the repository's data by PERIGEE_SOURCE_DIR.
+function(perigee_test name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;SOURCES" ${ARGN})
+  add_executable(perigee_${name}_test ${ARG_SOURCES})
+  target_link_libraries(perigee_${name}_test PRIVATE perigee_options ${ARG_DEPENDS} GTest::gtest_main rapidcheck rapidcheck_gtest)
+  target_compile_definitions(perigee_${name}_test PRIVATE PERIGEE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  add_test(NAME ${name} COMMAND perigee_${name}_test --gtest_brief=1)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 900)
+endfunction()

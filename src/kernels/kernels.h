@@ -1,0 +1,151 @@
+// The operator table. scalar/ holds the truth, one file a formula; avx2/, avx512/ and amx/ override slots.
+//
+// Contract of every slot (design section 5): an output element is computed by one call, with its sums in one
+// order that depends on nothing but the operator's own sizes (never on the number of tokens in the call, on the
+// row range, on alignment or on threads). So calls may be split over tokens, rows, heads and threads at will.
+//
+// Activations are float arrays. On the bf16 path they hold bf16 values, and each rounding point of
+// spec model.md 0.3 is a `Rounding` argument here. Strides count elements. Outputs never alias inputs unless a
+// slot says so. All functions are thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/matrix.h"
+#include "base/status.h"
+
+namespace perigee {
+
+enum class Rounding : std::uint8_t { kNone, kBf16 };
+
+// kTwice is torch's RMSNorm module: bf16 before the weight and after it; kOnce is a fused norm.
+enum class NormRounding : std::uint8_t { kNone, kOnce, kTwice };
+
+// Rows of the paged latent and index-key caches: pages of 64 tokens; `pages[i]` is the first byte of this layer's
+// part of page i and `row` the number of elements of one token there.
+inline constexpr std::int64_t kPageTokens = 64;
+
+enum class KeyFormat : std::uint8_t { kF32, kBf16 };
+
+struct PagedRows {
+  std::span<const std::byte* const> pages;
+  std::int64_t row = 0;
+  KeyFormat format = KeyFormat::kF32;
+};
+
+// Attention over a long key list is cut at absolute multiples of this many positions; partial results merge in
+// ascending order, so any number of threads can share one query.
+inline constexpr std::int64_t kAttentionSegment = 4096;
+
+// One query token of absorbed MLA, all heads. Keys are positions 0..keys-1, or the ascending list `selected`.
+struct MlaQuery {
+  const float* q = nullptr;  // [heads, kv + rope], not scaled
+  std::int64_t keys = 0;
+  const std::int32_t* selected = nullptr;
+};
+
+struct MlaShape {
+  std::int64_t heads = 0;
+  std::int64_t kv = 0;    // latent width; values are the first kv elements of a key row
+  std::int64_t rope = 0;  // unrotated extra width of q and keys
+  float scale = 0;
+};
+
+// Partial softmax of one query over one segment: maximum, sum of exponentials, weighted value sum.
+// `m`, `l`: [heads]; `acc`: [heads, kv]. A segment without keys has m = -inf, l = 0, acc = 0.
+struct MlaPartial {
+  float* m = nullptr;
+  float* l = nullptr;
+  float* acc = nullptr;
+};
+
+struct KdaHead {
+  std::int64_t tokens = 0;
+  std::int64_t dim = 0;           // K = V
+  std::int64_t stride = 0;        // distance of two tokens in q, k, v, g and o
+  const float* q = nullptr;       // [tokens, dim] after convolution and SiLU, before the L2 norm and scale
+  const float* k = nullptr;
+  const float* v = nullptr;
+  const float* g = nullptr;       // log decay, <= 0
+  const float* beta = nullptr;    // after the sigmoid
+  std::int64_t beta_stride = 0;
+  float* state = nullptr;         // [K, V], updated in place
+  float* o = nullptr;             // [tokens, dim]
+};
+
+struct Kernels {
+  std::string_view isa;
+
+  // y[t, r] = sum_k w[r, k] * x[t, k] for r in [row_begin, row_end); y points at row 0 of the output.
+  void (*gemm)(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, const float* x, std::int64_t x_stride,
+               std::int64_t tokens, float* y, std::int64_t y_stride, Rounding rounding);
+  // y[t, c] = sum_r w[r, c] * x[t, r], all columns: W_UK^T q of absorbed MLA (spec 3.2). F32 and BF16 weights.
+  void (*gemm_transposed)(const Matrix& w, const float* x, std::int64_t x_stride, std::int64_t tokens, float* y,
+                          std::int64_t y_stride, Rounding rounding);
+
+  // spec 1.5. x, y: [n]; may alias.
+  void (*rms_norm)(const float* x, const float* weight, std::int64_t n, float eps, float* y, NormRounding rounding);
+  // Biased variance; `bias` may be null (spec 4.2). May alias.
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, std::int64_t n, float eps, float* y,
+                     Rounding rounding);
+
+  // spec 2.2: y[t, c] = silu(sum_j w[c, j] x[t-3+j, c]) for channels [0, channels). `state` [3, state_stride] holds
+  // the last three inputs, oldest first, and is advanced by `tokens`.
+  void (*short_conv)(const float* x, std::int64_t x_stride, const float* weight, std::int64_t channels,
+                     std::int64_t tokens, float* state, std::int64_t state_stride, float* y, std::int64_t y_stride,
+                     Rounding rounding);
+  // spec 2.4: log decay of one head and token. lower_bound < 0 selects the bounded gate, 0 the unbounded one.
+  void (*kda_gate)(const float* z, const float* dt_bias, float a, float lower_bound, std::int64_t n, float* g);
+  // spec 2.3 and 2.5, token form in fp32; o is rounded as asked.
+  void (*kda_head)(const KdaHead& head, Rounding rounding);
+  // spec 2.1 step 9: y = o * rsqrt(mean(o^2) + eps) * w * sigmoid(r), one rounding. May alias.
+  void (*kda_output_norm)(const float* o, const float* weight, const float* r, std::int64_t n, float eps, float* y,
+                          Rounding rounding);
+
+  // spec 3.2: one segment [segment * kAttentionSegment, ...) of one query.
+  void (*mla_segment)(const MlaShape& shape, const PagedRows& keys, const MlaQuery& query, std::int64_t segment,
+                      const MlaPartial& partial);
+  // Merges partials 0..count-1 (ascending segments) into out [heads, kv] = acc / l.
+  void (*mla_merge)(const MlaShape& shape, std::span<const MlaPartial> partials, float* out, Rounding rounding);
+
+  // spec 4.2: scores[s - begin] = sum_h w[h] relu(q[h] . key[s]) for s in [begin, end). q: [heads, keys.row]; w carries
+  // the constants n^-1/2 hd^-1/2.
+  void (*index_scores)(const float* q, const float* w, std::int64_t heads, const PagedRows& keys, std::int64_t begin,
+                       std::int64_t end, float* scores);
+
+  // spec 5.1: out = sum_s softmax(a)_s V_s, a_s = sum_d V_s[d] rsqrt(mean(V_s^2) + eps) * weight[d];
+  // weight = norm * proj. out may not alias a source.
+  void (*attn_res_mix)(std::span<const float* const> sources, const float* weight, std::int64_t n, float eps, float* out,
+                       Rounding rounding);
+
+  // spec 6.1; linear_beta 0 leaves the up branch uncapped. May alias.
+  void (*situ)(const float* gate, const float* up, std::int64_t n, float beta, float linear_beta, float* y,
+               Rounding rounding);
+  // silu(gate) rounded, times up, rounded (spec 10). May alias.
+  void (*swiglu)(const float* gate, const float* up, std::int64_t n, float* y, Rounding rounding);
+  // y = x * round(sigmoid(r)), rounded (spec 3.1 step 6). May alias.
+  void (*sigmoid_gate)(const float* x, const float* r, std::int64_t n, float* y, Rounding rounding);
+  // y = a + b. May alias.
+  void (*add)(const float* a, const float* b, std::int64_t n, float* y, Rounding rounding);
+  // y = sum_i weights[i] * rows[i], ascending i, fp32 (spec 6.3).
+  void (*weighted_sum)(std::span<const float* const> rows, const float* weights, std::int64_t n, float* y,
+                       Rounding rounding);
+};
+
+const Kernels& scalar_kernels();
+
+// The table of the named path ("scalar", "avx2", "avx512", "amx"), or of the best one for an empty name. Fails when
+// this machine lacks the instructions, naming what is missing.
+Result<const Kernels*> select_kernels(std::string_view isa);
+
+// select_kernels of the environment variable PERIGEE_ISA, or the best path.
+Result<const Kernels*> default_kernels();
+
+// The min(k, n) positions of the total order (score descending, position ascending), listed ascending into
+// `selected`; returns their number. -0 counts as +0. (spec 4.3)
+std::int64_t select_top_k(const float* scores, std::int64_t n, std::int64_t k, std::int32_t* selected);
+
+}  // namespace perigee
