@@ -31,7 +31,7 @@ Status system_error(const std::string& path, const char* what) {
 }
 
 Result<std::size_t> regular_file_size(const std::string& path, int fd) {
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd, &info) != 0) return system_error(path, "cannot stat");
   if (!S_ISREG(info.st_mode)) return invalid_argument("{}: expected a regular file", path);
   return static_cast<std::size_t>(info.st_size);

@@ -21,7 +21,8 @@ class GuardedBuilder : public nlohmann::json_sax<Json> {
   bool number_integer(number_integer_t value) override { return add(value); }
   bool number_unsigned(number_unsigned_t value) override { return add(value); }
   bool number_float(number_float_t value, const string_t& text) override {
-    if (text.find_first_of(".eE") == string_t::npos) return fail(fmt::format("integer {} needs more than 64 bits", text));
+    if (text.find_first_of(".eE") == string_t::npos)
+      return fail(fmt::format("integer {} needs more than 64 bits", text));
     return add(value);
   }
   bool string(string_t& value) override { return add(std::move(value)); }
@@ -43,7 +44,8 @@ class GuardedBuilder : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  bool parse_error(std::size_t position, const std::string& /*token*/, const nlohmann::detail::exception& error) override {
+  bool parse_error(std::size_t position, const std::string& /*token*/,
+                   const nlohmann::detail::exception& error) override {
     if (error_.empty()) error_ = fmt::format("at byte {}: {}", position, error.what());
     return false;
   }

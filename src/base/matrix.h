@@ -11,10 +11,10 @@ enum class WeightFormat : std::uint8_t {
   kNone,
   kF32,
   kBf16,
-  kMxfp4,       // data U8 [rows, cols/2], low nibble first; scales E8M0 U8 [rows, cols/32]
-  kInt4Group,   // data: code q+8, low nibble first, row of ceil(cols/8) 32-bit words; scales [rows, ceil(cols/group)]
-  kInt8Group,   // data: code q+128, one byte each, row of ceil(cols/4) 32-bit words; scales [rows, ceil(cols/group)]
-  kFp8Block,    // data E4M3 [rows, cols]; scales F32 or BF16 [ceil(rows/128), ceil(cols/128)]
+  kMxfp4,      // data U8 [rows, cols/2], low nibble first; scales E8M0 U8 [rows, cols/32]
+  kInt4Group,  // data: code q+8, low nibble first, row of ceil(cols/8) 32-bit words; scales [rows, ceil(cols/group)]
+  kInt8Group,  // data: code q+128, one byte each, row of ceil(cols/4) 32-bit words; scales [rows, ceil(cols/group)]
+  kFp8Block,   // data E4M3 [rows, cols]; scales F32 or BF16 [ceil(rows/128), ceil(cols/128)]
 };
 
 enum class ScaleFormat : std::uint8_t { kNone, kE8m0, kBf16, kF16, kF32 };

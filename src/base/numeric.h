@@ -13,7 +13,9 @@ struct bf16 {
   std::uint16_t bits = 0;
 };
 
-inline float to_float(bf16 value) { return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16); }
+inline float to_float(bf16 value) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
+}
 
 // Round to nearest even. NaN stays NaN: adding the rounding constant to a NaN could carry into infinity.
 inline bf16 to_bf16(float value) {
@@ -23,7 +25,9 @@ inline bf16 to_bf16(float value) {
 }
 
 // The nearest bf16, as a float: a rounding point of spec model.md 0.3.
-inline float round_bf16(float value) { return to_float(to_bf16(value)); }
+inline float round_bf16(float value) {
+  return to_float(to_bf16(value));
+}
 
 // IEEE half, for scales that some exports store so.
 inline float half_to_float(std::uint16_t bits) {

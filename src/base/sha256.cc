@@ -9,7 +9,9 @@ struct Sha256::Context {
   ~Context() { EVP_MD_CTX_free(evp); }
 };
 
-Sha256::Sha256() : context_(std::make_unique<Context>()) { EVP_DigestInit_ex(context_->evp, EVP_sha256(), nullptr); }
+Sha256::Sha256() : context_(std::make_unique<Context>()) {
+  EVP_DigestInit_ex(context_->evp, EVP_sha256(), nullptr);
+}
 Sha256::~Sha256() = default;
 
 void Sha256::update(std::span<const std::byte> bytes) {

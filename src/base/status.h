@@ -59,8 +59,8 @@ Status data_loss(fmt::format_string<Args...> format, Args&&... args) {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}               // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(std::move(status)) {        // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     if (status_.ok()) status_ = Status(StatusCode::kInternal, "Result built from an ok Status without a value");
   }
 
@@ -84,8 +84,8 @@ class [[nodiscard]] Result {
 #define PERIGEE_CONCAT_INNER(a, b) a##b
 #define PERIGEE_CONCAT(a, b) PERIGEE_CONCAT_INNER(a, b)
 
-#define PERIGEE_RETURN_IF_ERROR(expression)              \
-  do {                                                   \
+#define PERIGEE_RETURN_IF_ERROR(expression)                                                              \
+  do {                                                                                                   \
     if (::perigee::Status perigee_status_ = (expression); !perigee_status_.ok()) return perigee_status_; \
   } while (false)
 

@@ -70,7 +70,9 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : impl_->workers) worker.join();
 }
 
-int ThreadPool::size() const { return static_cast<int>(impl_->workers.size()) + 1; }
+int ThreadPool::size() const {
+  return static_cast<int>(impl_->workers.size()) + 1;
+}
 
 void ThreadPool::run(std::int64_t count, const std::function<void(std::int64_t, int)>& task) {
   if (count <= 0) return;

@@ -61,7 +61,7 @@ struct LayerConfig {
 };
 
 struct ModelConfig {
-  std::string family;         // "kimi_linear", "kimi_k3", "kimi_k31": for people and prompt dialects, never for arithmetic
+  std::string family;  // "kimi_linear", "kimi_k3", "kimi_k31": for people and prompt dialects, never for arithmetic
   std::string tensor_prefix;  // "" or "language_model."
   std::int64_t vocab = 0;
   std::int64_t hidden = 0;
@@ -72,7 +72,7 @@ struct ModelConfig {
   double index_norm_eps = 1e-5;
   Activation activation = Activation::kSitu;
   double situ_beta = 4.0;
-  double situ_linear_beta = 25.0;  // 0: the up branch is not capped
+  double situ_linear_beta = 25.0;   // 0: the up branch is not capped
   std::int64_t attn_res_block = 0;  // 0: plain residual adds
   KdaConfig kda;
   MlaConfig mla;

@@ -16,36 +16,36 @@ namespace perigee {
 using FloatVector = std::vector<float>;
 
 struct KdaWeights {
-  Matrix q, k, v;             // [width, hidden]
-  FloatVector conv;           // [3 * width, 4]: q, k, v channels; tap 3 is the current token
-  Matrix f_a, f_b;            // [head_dim, hidden], [width, head_dim]
-  Matrix b;                   // [heads, hidden]
-  Matrix g;                   // [width, hidden] when full rank
-  Matrix g_a, g_b;            // [head_dim, hidden], [width, head_dim] otherwise
-  FloatVector a;              // [heads] exp(A_log)
-  FloatVector dt_bias;        // [width]
-  FloatVector o_norm;         // [head_dim]
-  Matrix o;                   // [hidden, width]
+  Matrix q, k, v;       // [width, hidden]
+  FloatVector conv;     // [3 * width, 4]: q, k, v channels; tap 3 is the current token
+  Matrix f_a, f_b;      // [head_dim, hidden], [width, head_dim]
+  Matrix b;             // [heads, hidden]
+  Matrix g;             // [width, hidden] when full rank
+  Matrix g_a, g_b;      // [head_dim, hidden], [width, head_dim] otherwise
+  FloatVector a;        // [heads] exp(A_log)
+  FloatVector dt_bias;  // [width]
+  FloatVector o_norm;   // [head_dim]
+  Matrix o;             // [hidden, width]
 };
 
 struct IndexerWeights {
-  Matrix q;                   // wq_b [heads * head_dim, q_lora_rank] (or hidden columns: takes x, spec 14.4)
-  Matrix k;                   // wk [head_dim, hidden]
-  Matrix weights;             // weights_proj [heads, hidden]
-  FloatVector k_norm;         // [head_dim]
-  FloatVector k_norm_bias;    // [head_dim] or empty
+  Matrix q;                 // wq_b [heads * head_dim, q_lora_rank] (or hidden columns: takes x, spec 14.4)
+  Matrix k;                 // wk [head_dim, hidden]
+  Matrix weights;           // weights_proj [heads, hidden]
+  FloatVector k_norm;       // [head_dim]
+  FloatVector k_norm_bias;  // [head_dim] or empty
 };
 
 struct MlaWeights {
-  Matrix q;                   // q_proj, when q_lora_rank is 0
-  Matrix q_a, q_b;            // [q_lora_rank, hidden], [heads * (nope + rope), q_lora_rank]
+  Matrix q;         // q_proj, when q_lora_rank is 0
+  Matrix q_a, q_b;  // [q_lora_rank, hidden], [heads * (nope + rope), q_lora_rank]
   FloatVector q_a_norm;
-  Matrix kv_a;                // [kv_lora_rank + rope, hidden]
-  FloatVector kv_a_norm;      // [kv_lora_rank]
-  Matrix kv_b;                // [heads * (nope + v), kv_lora_rank], per head W_UK then W_UV
-  Matrix g;                   // [heads * v, hidden] or empty
-  Matrix o;                   // [hidden, heads * v]
-  IndexerWeights indexer;     // empty matrices when the layer has none
+  Matrix kv_a;             // [kv_lora_rank + rope, hidden]
+  FloatVector kv_a_norm;   // [kv_lora_rank]
+  Matrix kv_b;             // [heads * (nope + v), kv_lora_rank], per head W_UK then W_UV
+  Matrix g;                // [heads * v, hidden] or empty
+  Matrix o;                // [hidden, heads * v]
+  IndexerWeights indexer;  // empty matrices when the layer has none
 };
 
 struct MlpWeights {
@@ -53,38 +53,38 @@ struct MlpWeights {
 };
 
 struct MoeWeights {
-  Matrix router;              // [experts, hidden]
-  FloatVector router_bias;    // [experts]
+  Matrix router;                  // [experts, hidden]
+  FloatVector router_bias;        // [experts]
   Matrix latent_down, latent_up;  // [latent, hidden], [hidden, latent]; empty without a latent
   FloatVector latent_norm;
-  MlpWeights shared;          // empty without shared experts
+  MlpWeights shared;                // empty without shared experts
   std::vector<MlpWeights> experts;  // gate = w1, up = w3, down = w2
 };
 
 struct AttnResWeights {
-  FloatVector mix;            // [hidden] norm * proj; empty in models without AttnRes
+  FloatVector mix;  // [hidden] norm * proj; empty in models without AttnRes
 };
 
 struct LayerWeights {
   FloatVector input_norm, post_attention_norm;
   AttnResWeights attention_mix, mlp_mix;
-  KdaWeights kda;             // one of kda and mla is filled, as LayerConfig says
+  KdaWeights kda;  // one of kda and mla is filled, as LayerConfig says
   MlaWeights mla;
   MlpWeights dense;
   MoeWeights moe;
 };
 
 struct ModelWeights {
-  Matrix embedding;           // [vocab, hidden]
-  Matrix lm_head;             // [vocab, hidden]
+  Matrix embedding;  // [vocab, hidden]
+  Matrix lm_head;    // [vocab, hidden]
   FloatVector final_norm;
   AttnResWeights output_mix;
   std::vector<LayerWeights> layers;
 };
 
 struct LoadOptions {
-  bool parallel_read = false;     // read shards into memory instead of mapping them
-  bool show_progress = false;     // bytes/s and time left on stderr
+  bool parallel_read = false;  // read shards into memory instead of mapping them
+  bool show_progress = false;  // bytes/s and time left on stderr
 };
 
 // A checkpoint that passed every check. Owns the shards.

@@ -26,7 +26,7 @@ struct SamplingParams {
   float frequency_penalty = 0.0F;
   std::uint64_t seed = 0;  // counter-based: the draw of step i depends on (seed, branch, i) only
   std::map<TokenId, float> logit_bias;
-  std::int32_t min_tokens = 0;  // stop ids are masked before this many tokens
+  std::int32_t min_tokens = 0;     // stop ids are masked before this many tokens
   std::int32_t top_logprobs = -1;  // -1: no logprobs; else 0..20 alternatives beside the sampled one
 };
 
@@ -59,11 +59,11 @@ struct TokenEvent {
   Status error;  // kError only
 };
 
-struct CacheReport {  // spec cache.md 1.4, "What a reply says"
-  std::int64_t prompt_tokens = 0;   // N
-  std::int64_t common_tokens = 0;   // L
+struct CacheReport {               // spec cache.md 1.4, "What a reply says"
+  std::int64_t prompt_tokens = 0;  // N
+  std::int64_t common_tokens = 0;  // L
   std::int64_t whole_blocks = 0;
-  std::int64_t restored_tokens = 0; // p
+  std::int64_t restored_tokens = 0;  // p
   std::string reason;
 };
 
@@ -71,13 +71,13 @@ struct GenerationRequest {
   std::vector<TokenId> prompt;
   std::int64_t system_tokens = 0;  // end of the system + tools block, 0: unknown (a place for a snapshot)
   SamplingParams sampling;
-  std::vector<TokenId> stop_ids;   // end the branch; the id is delivered with its last event
-  std::int64_t max_tokens = 0;     // 0: up to the context length
+  std::vector<TokenId> stop_ids;  // end the branch; the id is delivered with its last event
+  std::int64_t max_tokens = 0;    // 0: up to the context length
   std::int32_t n = 1;
   std::unique_ptr<TokenConstraint> constraint;
-  std::string tenant;              // part of cache keys; also the unit of fairness
+  std::string tenant;  // part of cache keys; also the unit of fairness
   std::string cache_salt;
-  std::int32_t priority = 0;       // higher first
+  std::int32_t priority = 0;  // higher first
   std::string request_id;
 };
 
@@ -93,15 +93,15 @@ struct EngineLimits {
 struct EngineStats {
   std::int64_t waiting = 0;
   std::int64_t running = 0;
-  std::int64_t prompt_tokens = 0;      // computed, since start
-  std::int64_t cached_tokens = 0;      // restored instead of computed
+  std::int64_t prompt_tokens = 0;  // computed, since start
+  std::int64_t cached_tokens = 0;  // restored instead of computed
   std::int64_t generated_tokens = 0;
   std::int64_t preemptions = 0;
   std::int64_t steps = 0;
-  double kv_usage = 0;                 // share of the page budget in use
+  double kv_usage = 0;  // share of the page budget in use
   double prefill_seconds = 0;
   double decode_seconds = 0;
-  std::map<std::string, double> extra; // further gauges by metric name
+  std::map<std::string, double> extra;  // further gauges by metric name
 };
 
 using RequestHandle = std::uint64_t;

@@ -64,16 +64,16 @@ struct MlaPartial {
 
 struct KdaHead {
   std::int64_t tokens = 0;
-  std::int64_t dim = 0;           // K = V
-  std::int64_t stride = 0;        // distance of two tokens in q, k, v, g and o
-  const float* q = nullptr;       // [tokens, dim] after convolution and SiLU, before the L2 norm and scale
+  std::int64_t dim = 0;      // K = V
+  std::int64_t stride = 0;   // distance of two tokens in q, k, v, g and o
+  const float* q = nullptr;  // [tokens, dim] after convolution and SiLU, before the L2 norm and scale
   const float* k = nullptr;
   const float* v = nullptr;
-  const float* g = nullptr;       // log decay, <= 0
-  const float* beta = nullptr;    // after the sigmoid
+  const float* g = nullptr;     // log decay, <= 0
+  const float* beta = nullptr;  // after the sigmoid
   std::int64_t beta_stride = 0;
-  float* state = nullptr;         // [K, V], updated in place
-  float* o = nullptr;             // [tokens, dim]
+  float* state = nullptr;  // [K, V], updated in place
+  float* o = nullptr;      // [tokens, dim]
 };
 
 struct Kernels {
@@ -118,8 +118,8 @@ struct Kernels {
 
   // spec 5.1: out = sum_s softmax(a)_s V_s, a_s = sum_d V_s[d] rsqrt(mean(V_s^2) + eps) * weight[d];
   // weight = norm * proj. out may not alias a source.
-  void (*attn_res_mix)(std::span<const float* const> sources, const float* weight, std::int64_t n, float eps, float* out,
-                       Rounding rounding);
+  void (*attn_res_mix)(std::span<const float* const> sources, const float* weight, std::int64_t n, float eps,
+                       float* out, Rounding rounding);
 
   // spec 6.1; linear_beta 0 leaves the up branch uncapped. May alias.
   void (*situ)(const float* gate, const float* up, std::int64_t n, float beta, float linear_beta, float* y,
