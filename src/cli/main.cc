@@ -1,7 +1,35 @@
 #include <CLI/CLI.hpp>
 
+#include "cli/commands.h"
+
+namespace perigee::cli {
+
+// One line a command, in the order of --help.
+// (declaration here, definition in the command's own file)
+
+constexpr RegisterCommand kCommands[] = {
+    nullptr,
+};
+
+}  // namespace perigee::cli
+
 int main(int argc, char** argv) {
   CLI::App app("Perigee: Kimi K3 models on your own machines");
-  CLI11_PARSE(app, argc, argv);
-  return 0;
+  app.require_subcommand(1);
+  perigee::cli::CommandGroups groups{.root = &app, .verify = nullptr, .plan = nullptr};
+  groups.verify = app.add_subcommand("verify", "Check this build, or a server, against reference vectors");
+  groups.verify->require_subcommand(1);
+  groups.plan = app.add_subcommand("plan", "Plan, check and launch these models on Ascend clusters");
+  groups.plan->require_subcommand(1);
+  int exit_code = 0;
+  for (const auto register_command : perigee::cli::kCommands) {
+    if (register_command != nullptr) register_command(groups, exit_code);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // CLI11 has a code for each kind of mistake; ours is one: wrong usage.
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return exit_code;
 }
