@@ -24,15 +24,16 @@ enum class Rounding : std::uint8_t { kNone, kBf16 };
 // kTwice is torch's RMSNorm module: bf16 before the weight and after it; kOnce is a fused norm.
 enum class NormRounding : std::uint8_t { kNone, kOnce, kTwice };
 
-// Rows of the paged latent and index-key caches: pages of 64 tokens; `pages[i]` is the first byte of this layer's
-// part of page i and `row` the number of elements of one token there.
+// Rows of the paged latent and index-key caches: pages of 64 tokens. Page i holds its 64 rows of `row` elements at
+// pages[i] + offset (one page serves all layers; the offset is this layer's part of it).
 inline constexpr std::int64_t kPageTokens = 64;
 
 enum class KeyFormat : std::uint8_t { kF32, kBf16 };
 
 struct PagedRows {
-  std::span<const std::byte* const> pages;
-  std::int64_t row = 0;
+  std::span<std::byte* const> pages;
+  std::int64_t offset = 0;  // bytes
+  std::int64_t row = 0;     // elements
   KeyFormat format = KeyFormat::kF32;
 };
 
@@ -108,8 +109,11 @@ struct Kernels {
   // spec 3.2: one segment [segment * kAttentionSegment, ...) of one query.
   void (*mla_segment)(const MlaShape& shape, const PagedRows& keys, const MlaQuery& query, std::int64_t segment,
                       const MlaPartial& partial);
-  // Merges partials 0..count-1 (ascending segments) into out [heads, kv] = acc / l.
-  void (*mla_merge)(const MlaShape& shape, std::span<const MlaPartial> partials, float* out, Rounding rounding);
+  // Merges the next segment into a running partial, which starts with m = -inf, l = 0, acc = 0. Called once a segment in
+  // ascending order, so the result does not depend on who computed the parts.
+  void (*mla_merge)(const MlaShape& shape, const MlaPartial& next, const MlaPartial& running);
+  // out [heads, kv] = acc / l.
+  void (*mla_finish)(const MlaShape& shape, const MlaPartial& running, float* out, Rounding rounding);
 
   // spec 4.2: scores[s - begin] = sum_h w[h] relu(q[h] . key[s]) for s in [begin, end). q: [heads, keys.row]; w carries
   // the constants n^-1/2 hd^-1/2.
