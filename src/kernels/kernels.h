@@ -63,6 +63,16 @@ struct MlaPartial {
   float* acc = nullptr;
 };
 
+// A tile of DSA index queries that score the same keys.
+struct IndexQueries {
+  std::int64_t count = 0;
+  std::int64_t heads = 0;
+  const float* q = nullptr;  // query i: [heads, keys.row] at q + i * q_stride
+  std::int64_t q_stride = 0;
+  const float* w = nullptr;  // query i: [heads] at w + i * w_stride
+  std::int64_t w_stride = 0;
+};
+
 struct KdaHead {
   std::int64_t tokens = 0;
   std::int64_t dim = 0;      // K = V
@@ -106,19 +116,20 @@ struct Kernels {
   void (*kda_output_norm)(const float* o, const float* weight, const float* r, std::int64_t n, float eps, float* y,
                           Rounding rounding);
 
-  // spec 3.2: one segment [segment * kAttentionSegment, ...) of one query.
-  void (*mla_segment)(const MlaShape& shape, const PagedRows& keys, const MlaQuery& query, std::int64_t segment,
-                      const MlaPartial& partial);
-  // Merges the next segment into a running partial, which starts with m = -inf, l = 0, acc = 0. Called once a segment in
-  // ascending order, so the result does not depend on who computed the parts.
+  // spec 3.2: one segment [segment * kAttentionSegment, ...) of a tile of queries over the same pages; partials[i]
+  // belongs to queries[i]. Dense queries of one tile share the work on the keys (bound: FMA, 4-16 queries fill L2).
+  void (*mla_segment)(const MlaShape& shape, const PagedRows& keys, std::span<const MlaQuery> queries,
+                      std::int64_t segment, std::span<const MlaPartial> partials);
+  // Merges the next segment into a running partial, which starts with m = -inf, l = 0, acc = 0. Called once a segment
+  // in ascending order, so the result does not depend on who computed the parts.
   void (*mla_merge)(const MlaShape& shape, const MlaPartial& next, const MlaPartial& running);
   // out [heads, kv] = acc / l.
   void (*mla_finish)(const MlaShape& shape, const MlaPartial& running, float* out, Rounding rounding);
 
-  // spec 4.2: scores[s - begin] = sum_h w[h] relu(q[h] . key[s]) for s in [begin, end). q: [heads, keys.row]; w carries
-  // the constants n^-1/2 hd^-1/2.
-  void (*index_scores)(const float* q, const float* w, std::int64_t heads, const PagedRows& keys, std::int64_t begin,
-                       std::int64_t end, float* scores);
+  // spec 4.2: scores[i * scores_stride + s - begin] = sum_h w_i[h] relu(q_i[h] . key[s]) for s in [begin, end).
+  // w carries the constants n^-1/2 hd^-1/2.
+  void (*index_scores)(const IndexQueries& queries, const PagedRows& keys, std::int64_t begin, std::int64_t end,
+                       float* scores, std::int64_t scores_stride);
 
   // spec 5.1: out = sum_s softmax(a)_s V_s, a_s = sum_d V_s[d] rsqrt(mean(V_s^2) + eps) * weight[d];
   // weight = norm * proj. out may not alias a source.
@@ -147,6 +158,9 @@ Result<const Kernels*> select_kernels(std::string_view isa);
 
 // select_kernels of the environment variable PERIGEE_ISA, or the best path.
 Result<const Kernels*> default_kernels();
+
+// The weights of one row as floats, exact products of code and scale. out: [cols].
+void dequantize_row(const Matrix& w, std::int64_t row, float* out);
 
 // The min(k, n) positions of the total order (score descending, position ascending), listed ascending into
 // `selected`; returns their number. -0 counts as +0. (spec 4.3)

@@ -1,0 +1,76 @@
+// Stored weights to floats, one row at a time (spec 7.1, 7.3). The exact value is code * scale.
+#include <cstring>
+
+#include "base/numeric.h"
+#include "kernels/kernels.h"
+
+namespace perigee {
+namespace {
+
+template <typename T>
+T load(const std::byte* from, std::int64_t index) {
+  T value;
+  std::memcpy(&value, from + index * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+
+float scale_at(const std::byte* scales, ScaleFormat format, std::int64_t index) {
+  switch (format) {
+    case ScaleFormat::kE8m0:
+      return e8m0_to_float(load<std::uint8_t>(scales, index));
+    case ScaleFormat::kBf16:
+      return to_float(load<bf16>(scales, index));
+    case ScaleFormat::kF16:
+      return half_to_float(load<std::uint16_t>(scales, index));
+    case ScaleFormat::kF32:
+      return load<float>(scales, index);
+    case ScaleFormat::kNone:
+      break;
+  }
+  return 1.0F;
+}
+
+std::uint8_t nibble(const std::byte* row, std::int64_t column) {
+  const auto byte = load<std::uint8_t>(row, column / 2);
+  return column % 2 == 0 ? byte & 0xFU : byte >> 4;
+}
+
+}  // namespace
+
+void dequantize_row(const Matrix& w, std::int64_t row, float* out) {
+  const std::byte* data = w.data + row * w.row_bytes;
+  const std::int64_t scale_row = w.format == WeightFormat::kFp8Block ? row / 128 : row;
+  const std::byte* scales = w.scales == nullptr ? nullptr : w.scales + scale_row * w.scale_row_bytes;
+  const auto scale = [&](std::int64_t column, std::int64_t group) {
+    return scale_at(scales, w.scale_format, column / group);
+  };
+  switch (w.format) {
+    case WeightFormat::kF32:
+      std::memcpy(out, data, static_cast<std::size_t>(w.cols) * sizeof(float));
+      return;
+    case WeightFormat::kBf16:
+      for (std::int64_t c = 0; c < w.cols; ++c) out[c] = to_float(load<bf16>(data, c));
+      return;
+    case WeightFormat::kMxfp4:
+      for (std::int64_t c = 0; c < w.cols; ++c) out[c] = kE2m1[nibble(data, c)] * scale(c, 32);
+      return;
+    case WeightFormat::kInt4Group:
+      for (std::int64_t c = 0; c < w.cols; ++c) {
+        out[c] = static_cast<float>(static_cast<int>(nibble(data, c)) - 8) * scale(c, w.group);
+      }
+      return;
+    case WeightFormat::kInt8Group:
+      for (std::int64_t c = 0; c < w.cols; ++c) {
+        out[c] = static_cast<float>(static_cast<int>(load<std::uint8_t>(data, c)) - 128) * scale(c, w.group);
+      }
+      return;
+    case WeightFormat::kFp8Block:
+      for (std::int64_t c = 0; c < w.cols; ++c) out[c] = e4m3_to_float(load<std::uint8_t>(data, c)) * scale(c, 128);
+      return;
+    case WeightFormat::kNone:
+      break;
+  }
+  for (std::int64_t c = 0; c < w.cols; ++c) out[c] = 0;
+}
+
+}  // namespace perigee
