@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,8 @@ struct MlaConfig {
 struct IndexerConfig {
   std::int64_t heads = 0;
   std::int64_t head_dim = 0;
-  std::int64_t top_k = 0;  // 0: no layer has an indexer
+  std::int64_t top_k = 0;      // 0: no layer has an indexer
+  bool sizes_assumed = false;  // config.json does not state heads and head_dim: the loader takes them from shapes
 };
 
 struct MoeConfig {
@@ -53,6 +55,28 @@ struct MoeConfig {
   std::int64_t groups = 1;
   std::int64_t top_k_groups = 1;
 };
+
+// The image tower and its projector (spec 8.1, 8.2).
+struct VisionConfig {
+  std::int64_t hidden = 0;
+  std::int64_t heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t mlp_width = 0;
+  std::int64_t layers = 0;
+  std::int64_t patch = 0;
+  std::int64_t table_height = 0;  // position table
+  std::int64_t table_width = 0;
+  std::int64_t table_time = 0;  // most frames of one item
+  std::int64_t merge_height = 0;
+  std::int64_t merge_width = 0;
+  double projector_eps = 1e-5;
+  std::int64_t qkv_width() const { return heads * head_dim; }
+  std::int64_t merged_width() const { return hidden * merge_height * merge_width; }
+};
+
+// How config.json says that routed experts are stored. A hint for generated checkpoints and byte plans: the loader
+// decides each tensor by what the shards hold (spec 7.1).
+enum class ExpertFormat : std::uint8_t { kBf16, kMxfp4, kInt4Group32, kOther };
 
 struct LayerConfig {
   Mixer mixer = Mixer::kKda;
@@ -78,11 +102,14 @@ struct ModelConfig {
   MlaConfig mla;
   IndexerConfig indexer;
   MoeConfig moe;
+  ExpertFormat expert_format = ExpertFormat::kBf16;
+  std::int64_t extra_layers = 0;  // multi-token-prediction layers after the last one; their tensors are ignored
   std::vector<LayerConfig> layers;
+  std::optional<VisionConfig> vision;
 
   std::int64_t bos_token = -1;
   std::int64_t pad_token = -1;
-  std::vector<std::int64_t> stop_tokens;  // config.json and generation_config.json together
+  std::vector<std::int64_t> stop_tokens;  // ascending: config.json, generation_config.json and [EOS] (chat.md 1.3)
   std::int64_t media_token = -1;          // embedding rows of images are spliced at this id; -1: no vision
 
   bool has_indexer() const { return indexer.top_k > 0; }

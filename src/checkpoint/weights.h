@@ -10,6 +10,8 @@
 #include "base/matrix.h"
 #include "base/status.h"
 #include "checkpoint/model_config.h"
+#include "checkpoint/synth_options.h"
+#include "checkpoint/tensor.h"
 
 namespace perigee {
 
@@ -97,6 +99,8 @@ class Checkpoint {
 
   virtual const ModelConfig& config() const = 0;
   virtual const ModelWeights& weights() const = 0;
+  // Every stored tensor, by name as stored: the parts of quantised matrices and the vision tensors too.
+  virtual const TensorTable& tensors() const = 0;
   virtual const std::string& directory() const = 0;
   virtual const std::vector<std::string>& warnings() const = 0;
   // SHA-256 of config, shard headers and sampled tensor bytes: the model digest of cache keys (spec cache.md 1.4).
@@ -104,11 +108,9 @@ class Checkpoint {
 };
 
 // A checkpoint of generated weights (spec synth.md) in memory: for tests, benchmarks and the default model.
-struct SynthOptions {
-  std::uint64_t seed = 0;
-  Json options;  // synth.json "options"
-};
 Result<std::unique_ptr<Checkpoint>> synthesise_checkpoint(const Json& config, const Json* generation_config,
                                                           const SynthOptions& options);
+// The same from a folder with config.json and, where they are there, generation_config.json and synth.json.
+Result<std::unique_ptr<Checkpoint>> synthesise_checkpoint(const std::string& directory);
 
 }  // namespace perigee

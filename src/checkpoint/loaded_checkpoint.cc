@@ -1,0 +1,30 @@
+#include "checkpoint/loaded_checkpoint.h"
+
+#include "checkpoint/digest.h"
+
+namespace perigee {
+
+Result<std::unique_ptr<Checkpoint>> LoadedCheckpoint::create(CheckpointParts parts) {
+  auto checkpoint = std::make_unique<LoadedCheckpoint>();
+  checkpoint->parts_ = std::move(parts);
+  CheckpointParts& own = checkpoint->parts_;
+  ModelConfig& config = own.config;
+  const std::int64_t extra = config.extra_layers > 0 ? static_cast<std::int64_t>(config.layers.size()) : -1;
+  const std::vector<TensorSpec> specs = expected_tensors(config, own.variants, &checkpoint->weights_);
+  PERIGEE_ASSIGN_OR_RETURN(BindResult bound, bind_tensors(specs, own.tensors, own.files, extra));
+  checkpoint->copies_ = std::move(bound.copies);
+  own.warnings.insert(own.warnings.end(), bound.warnings.begin(), bound.warnings.end());
+  if (config.vision && !bound.vision_found) {
+    own.warnings.emplace_back("config.json describes a vision tower, but no file has its tensors: text only");
+    config.vision.reset();
+    config.media_token = -1;
+  }
+  return std::unique_ptr<Checkpoint>(std::move(checkpoint));
+}
+
+const std::string& LoadedCheckpoint::digest() const {
+  std::call_once(digest_once_, [this] { digest_ = checkpoint_digest(parts_.config_text, parts_.tensors); });
+  return digest_;
+}
+
+}  // namespace perigee
