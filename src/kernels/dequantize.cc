@@ -37,7 +37,7 @@ std::uint8_t nibble(const std::byte* row, std::int64_t column) {
 
 }  // namespace
 
-void dequantize_row(const Matrix& w, std::int64_t row, float* out) {
+void dequantize(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t end, float* out) {
   const std::byte* data = w.data + row * w.row_bytes;
   const std::int64_t scale_row = w.format == WeightFormat::kFp8Block ? row / 128 : row;
   const std::byte* scales = w.scales == nullptr ? nullptr : w.scales + scale_row * w.scale_row_bytes;
@@ -46,31 +46,32 @@ void dequantize_row(const Matrix& w, std::int64_t row, float* out) {
   };
   switch (w.format) {
     case WeightFormat::kF32:
-      std::memcpy(out, data, static_cast<std::size_t>(w.cols) * sizeof(float));
+      std::memcpy(out, data + begin * 4, static_cast<std::size_t>(end - begin) * sizeof(float));
       return;
     case WeightFormat::kBf16:
-      for (std::int64_t c = 0; c < w.cols; ++c) out[c] = to_float(load<bf16>(data, c));
+      for (std::int64_t c = begin; c < end; ++c) out[c - begin] = to_float(load<bf16>(data, c));
       return;
     case WeightFormat::kMxfp4:
-      for (std::int64_t c = 0; c < w.cols; ++c) out[c] = kE2m1[nibble(data, c)] * scale(c, 32);
+      for (std::int64_t c = begin; c < end; ++c) out[c - begin] = kE2m1[nibble(data, c)] * scale(c, 32);
       return;
     case WeightFormat::kInt4Group:
-      for (std::int64_t c = 0; c < w.cols; ++c) {
-        out[c] = static_cast<float>(static_cast<int>(nibble(data, c)) - 8) * scale(c, w.group);
+      for (std::int64_t c = begin; c < end; ++c) {
+        out[c - begin] = static_cast<float>(static_cast<int>(nibble(data, c)) - 8) * scale(c, w.group);
       }
       return;
     case WeightFormat::kInt8Group:
-      for (std::int64_t c = 0; c < w.cols; ++c) {
-        out[c] = static_cast<float>(static_cast<int>(load<std::uint8_t>(data, c)) - 128) * scale(c, w.group);
+      for (std::int64_t c = begin; c < end; ++c) {
+        out[c - begin] = static_cast<float>(static_cast<int>(load<std::uint8_t>(data, c)) - 128) * scale(c, w.group);
       }
       return;
     case WeightFormat::kFp8Block:
-      for (std::int64_t c = 0; c < w.cols; ++c) out[c] = e4m3_to_float(load<std::uint8_t>(data, c)) * scale(c, 128);
+      for (std::int64_t c = begin; c < end; ++c)
+        out[c - begin] = e4m3_to_float(load<std::uint8_t>(data, c)) * scale(c, 128);
       return;
     case WeightFormat::kNone:
       break;
   }
-  for (std::int64_t c = 0; c < w.cols; ++c) out[c] = 0;
+  for (std::int64_t c = begin; c < end; ++c) out[c - begin] = 0;
 }
 
 }  // namespace perigee

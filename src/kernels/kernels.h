@@ -159,8 +159,8 @@ Result<const Kernels*> select_kernels(std::string_view isa);
 // select_kernels of the environment variable PERIGEE_ISA, or the best path.
 Result<const Kernels*> default_kernels();
 
-// The weights of one row as floats, exact products of code and scale. out: [cols].
-void dequantize_row(const Matrix& w, std::int64_t row, float* out);
+// Columns [begin, end) of one row as floats, exact products of code and scale. out: [end - begin].
+void dequantize(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t end, float* out);
 
 // The min(k, n) positions of the total order (score descending, position ascending), listed ascending into
 // `selected`; returns their number. -0 counts as +0. (spec 4.3)

@@ -2,17 +2,88 @@
 #include <cstdlib>
 
 #include "kernels/kernels.h"
+#include "kernels/paths.h"
 
 namespace perigee {
+namespace {
+
+struct Path {
+  std::string_view name;
+  const Kernels& (*table)();
+  std::string (*missing)();  // empty when this machine has all it needs
+};
+
+struct Feature {
+  bool present;
+  std::string_view name;
+};
+
+std::string list_missing(std::initializer_list<Feature> features) {
+  std::string missing;
+  for (const Feature& feature : features) {
+    if (!feature.present) missing.append(missing.empty() ? "" : ", ").append(feature.name);
+  }
+  return missing;
+}
+
+std::string missing_for_avx2() {
+  return list_missing({{__builtin_cpu_supports("avx2") != 0, "AVX2"},
+                       {__builtin_cpu_supports("fma") != 0, "FMA"},
+                       {__builtin_cpu_supports("bmi") != 0, "BMI1"},
+                       {__builtin_cpu_supports("bmi2") != 0, "BMI2"}});
+}
+
+// Best last.
+constexpr Path kPaths[] = {
+    {"scalar", scalar_kernels, [] { return std::string(); }},
+    {"avx2", avx2_kernels, missing_for_avx2},
+};
+
+}  // namespace
 
 Result<const Kernels*> select_kernels(std::string_view isa) {
-  if (isa.empty() || isa == "scalar") return &scalar_kernels();
-  return invalid_argument("PERIGEE_ISA: expected scalar, avx2, avx512 or amx, found \"{}\"", isa);
+  if (isa.empty()) {
+    const std::string missing = missing_for_avx2();
+    if (!missing.empty()) {
+      return make_error(StatusCode::kUnimplemented,
+                        "this CPU lacks {}: Perigee needs x86-64-v3 (Intel Haswell, AMD Excavator or newer); "
+                        "PERIGEE_ISA=scalar runs anywhere, slowly, for checks",
+                        missing);
+    }
+    return runnable_kernels().back();
+  }
+  std::string names;
+  for (const Path& path : kPaths) {
+    if (path.name == isa) {
+      const std::string missing = path.missing();
+      if (missing.empty()) return &path.table();
+      return make_error(StatusCode::kUnimplemented, "PERIGEE_ISA={}: this CPU lacks {}", isa, missing);
+    }
+    names.append(names.empty() ? "" : ", ").append(path.name);
+  }
+  return invalid_argument("PERIGEE_ISA: expected one of {}, found \"{}\"", names, isa);
 }
 
 Result<const Kernels*> default_kernels() {
   const char* forced = std::getenv("PERIGEE_ISA");  // NOLINT(concurrency-mt-unsafe)
   return select_kernels(forced == nullptr ? "" : forced);
+}
+
+std::vector<const Kernels*> runnable_kernels() {
+  std::vector<const Kernels*> tables;
+  for (const Path& path : kPaths) {
+    if (path.missing().empty()) tables.push_back(&path.table());
+  }
+  return tables;
+}
+
+std::vector<std::string> missing_kernels() {
+  std::vector<std::string> missing;
+  for (const Path& path : kPaths) {
+    if (const std::string lacks = path.missing(); !lacks.empty())
+      missing.push_back(fmt::format("{}: {}", path.name, lacks));
+  }
+  return missing;
 }
 
 }  // namespace perigee

@@ -1,0 +1,110 @@
+// Weights to float vectors. Each format has its own order of columns in lanes, the one that needs the fewest shuffles;
+// pack() brings activations into the same order. A step is 32 columns, four vectors.
+#pragma once
+
+#include "kernels/avx2/simd.h"
+
+namespace perigee::avx2 {
+
+static constexpr std::int64_t kStep = 32;
+
+enum class LaneOrder : std::uint8_t {
+  kNatural,
+  kEvenOdd,  // of 16 columns: 0 2 4 .. 14, 1 3 5 .. 15
+  kNibbles,  // of 16 columns: 0 4 8 12 1 5 9 13, 2 6 10 14 3 7 11 15
+};
+
+LaneOrder lane_order(const Matrix& w);
+
+// Columns [0, n) of x in lane order, zeros up to the next multiple of 32.
+void pack(LaneOrder order, const float* x, std::int64_t n, float* out);
+
+// Columns [begin, begin + n) of one row as floats in lane order, zeros up to the next multiple of 32. `begin` is a
+// multiple of 32.
+void expand(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t n, float* out);
+
+struct F32Decoder {
+  const float* data;
+  void begin(const Matrix& w, std::int64_t row) { data = reinterpret_cast<const float*>(w.data + row * w.row_bytes); }
+  inline void step(std::int64_t s, Vec* out) const {
+    const float* from = data + s * kStep;
+    for (int v = 0; v < 4; ++v) out[v] = load(from + v * kLanes);
+  }
+};
+
+struct Bf16Decoder {
+  const std::byte* data;
+  void begin(const Matrix& w, std::int64_t row) { data = w.data + row * w.row_bytes; }
+  inline void step(std::int64_t s, Vec* out) const {
+    const std::byte* from = data + s * (2 * kStep);
+    const Int high = _mm256_set1_epi32(static_cast<int>(0xFFFF0000U));
+    for (int half = 0; half < 2; ++half) {
+      const Int words = _mm256_loadu_si256(reinterpret_cast<const Int*>(from + 32 * half));
+      out[2 * half] = _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
+      out[2 * half + 1] = _mm256_castsi256_ps(_mm256_and_si256(words, high));
+    }
+  }
+};
+
+// 16 bytes of nibbles through two byte tables that hold the lower and the upper half of the bf16 value of each code.
+static inline void decode_nibbles(const std::byte* from, __m128i low_table, __m128i high_table, Vec* out) {
+  const Int bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  const Int codes = _mm256_and_si256(_mm256_srlv_epi64(bytes, _mm256_setr_epi64x(0, 0, 4, 4)), _mm256_set1_epi8(15));
+  const Int low = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(low_table), codes);
+  const Int high = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(high_table), codes);
+  const Int upper_half = _mm256_set1_epi32(static_cast<int>(0xFFFF0000U));
+  const Int first = _mm256_unpacklo_epi8(low, high);
+  const Int second = _mm256_unpackhi_epi8(low, high);
+  out[0] = _mm256_castsi256_ps(_mm256_slli_epi32(first, 16));
+  out[1] = _mm256_castsi256_ps(_mm256_and_si256(first, upper_half));
+  out[2] = _mm256_castsi256_ps(_mm256_slli_epi32(second, 16));
+  out[3] = _mm256_castsi256_ps(_mm256_and_si256(second, upper_half));
+}
+
+// kMxfp4Tables.of_scale[byte]: the bf16 values of the 16 codes times 2^(byte - 127), low bytes then high bytes. So the
+// scale costs no instruction: 8 KiB, of which a checkpoint uses a dozen rows.
+struct alignas(32) NibbleTable {
+  std::uint8_t low[16];
+  std::uint8_t high[16];
+};
+struct Mxfp4Tables {
+  NibbleTable of_scale[256];
+};
+extern const Mxfp4Tables kMxfp4Tables;
+extern const NibbleTable kInt4Table;  // code - 8
+
+struct Mxfp4Decoder {
+  const std::byte* data;
+  const std::uint8_t* scales;
+  void begin(const Matrix& w, std::int64_t row) {
+    data = w.data + row * w.row_bytes;
+    scales = reinterpret_cast<const std::uint8_t*>(w.scales + row * w.scale_row_bytes);
+  }
+  inline void step(std::int64_t s, Vec* out) const {
+    const NibbleTable& table = kMxfp4Tables.of_scale[scales[s]];
+    decode_nibbles(data + s * 16, _mm_load_si128(reinterpret_cast<const __m128i*>(table.low)),
+                   _mm_load_si128(reinterpret_cast<const __m128i*>(table.high)), out);
+  }
+};
+
+// bf16 scales, groups of 32 << shift columns.
+struct Int4Decoder {
+  const std::byte* data;
+  const std::byte* scales;
+  int shift;
+  void begin(const Matrix& w, std::int64_t row) {
+    data = w.data + row * w.row_bytes;
+    scales = w.scales + row * w.scale_row_bytes;
+    shift = w.group >= w.cols ? 62 : __builtin_ctzll(static_cast<std::uint64_t>(w.group)) - 5;
+  }
+  inline void step(std::int64_t s, Vec* out) const {
+    std::int16_t scale;
+    __builtin_memcpy(&scale, scales + 2 * (s >> shift), 2);
+    const Vec scales_of_step = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_set1_epi16(scale), 16));
+    decode_nibbles(data + s * 16, _mm_load_si128(reinterpret_cast<const __m128i*>(kInt4Table.low)),
+                   _mm_load_si128(reinterpret_cast<const __m128i*>(kInt4Table.high)), out);
+    for (int v = 0; v < 4; ++v) out[v] = _mm256_mul_ps(out[v], scales_of_step);
+  }
+};
+
+}  // namespace perigee::avx2

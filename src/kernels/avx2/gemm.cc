@@ -1,0 +1,202 @@
+// y = W x with vector lanes along K. One output element is, for both shapes below,
+//   sum over blocks of 512 columns, ascending: the eight lanes' sums of the block's vectors, ascending, added by
+//   sum_lanes.
+// Which column sits in which lane depends on the weight format alone (order.h), so tokens, rows and threads never
+// change a bit.
+//
+// One token: rows are decoded in registers, 4 or 8 at a time; bound by reading the weights.
+// More tokens: 16 rows x 512 columns are expanded to floats once in L2 and multiplied with all tokens in tiles of
+// 4 rows x 3 tokens (12 chains, 7 loads); bound by FMA.
+#include "kernels/avx2/avx2.h"
+#include "kernels/avx2/expand.h"
+#include "kernels/avx2/simd.h"
+
+namespace perigee::avx2 {
+namespace {
+
+constexpr std::int64_t kBlock = 512;
+constexpr std::int64_t kPanelRows = 16;
+constexpr std::int64_t kTokenBlock = 6;    // 12 KiB of L1 with 512 columns
+constexpr std::int64_t kTokenChunk = 192;  // packed activations of one chunk: 384 KiB
+
+// 4 rows x kTokens tokens over `vectors` vectors. Rows of w and tokens of x lie kBlock floats apart.
+template <int kTokens>
+inline void tile(const float* w, const float* x, std::int64_t vectors, __m128* sums) {
+  Vec acc[4][kTokens];
+#pragma GCC unroll 4
+  for (int r = 0; r < 4; ++r) {
+#pragma GCC unroll 4
+    for (int t = 0; t < kTokens; ++t) acc[r][t] = zero();
+  }
+  for (std::int64_t v = 0; v < vectors; ++v) {
+    Vec xs[kTokens];
+#pragma GCC unroll 4
+    for (int t = 0; t < kTokens; ++t) xs[t] = load(x + t * kBlock + v * kLanes);
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; ++r) {
+      const Vec ws = load(w + r * kBlock + v * kLanes);
+#pragma GCC unroll 4
+      for (int t = 0; t < kTokens; ++t) acc[r][t] = _mm256_fmadd_ps(ws, xs[t], acc[r][t]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int t = 0; t < kTokens; ++t) sums[t] = sum_lanes(acc[0][t], acc[1][t], acc[2][t], acc[3][t]);
+}
+
+inline __m128 round4(__m128 value) {
+  return _mm256_castps256_ps128(round_bf16(_mm256_castps128_ps256(value)));
+}
+
+struct Output {
+  float* y;
+  std::int64_t stride;
+  Rounding rounding;
+};
+
+// Adds the sums of four rows of one token for the current block; `rows` < 4 at the end of the range.
+inline void emit(const Output& out, std::int64_t token, std::int64_t row, std::int64_t rows, __m128 sums, bool first,
+                 bool last) {
+  float* y = out.y + token * out.stride + row;
+  alignas(16) float part[4] = {0, 0, 0, 0};
+  if (!first) {
+    if (rows == 4) {
+      sums = _mm_add_ps(_mm_loadu_ps(y), sums);
+    } else {
+      for (std::int64_t r = 0; r < rows; ++r) part[r] = y[r];
+      sums = _mm_add_ps(_mm_load_ps(part), sums);
+    }
+  }
+  if (last && out.rounding == Rounding::kBf16) sums = round4(sums);
+  if (rows == 4) {
+    _mm_storeu_ps(y, sums);
+  } else {
+    _mm_store_ps(part, sums);
+    for (std::int64_t r = 0; r < rows; ++r) y[r] = part[r];
+  }
+}
+
+void many_tokens(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::int64_t row_end, const float* x,
+                 std::int64_t x_stride, std::int64_t tokens, const Output& out) {
+  float* packed = scratch(Scratch::kActivations, (tokens < kTokenChunk ? tokens : kTokenChunk) * kBlock);
+  float* panel = scratch(Scratch::kWeights, kPanelRows * kBlock);
+  for (std::int64_t chunk = 0; chunk < tokens; chunk += kTokenChunk) {
+    const std::int64_t chunk_tokens = tokens - chunk < kTokenChunk ? tokens - chunk : kTokenChunk;
+    for (std::int64_t k = 0; k < w.cols; k += kBlock) {
+      const std::int64_t columns = w.cols - k < kBlock ? w.cols - k : kBlock;
+      const std::int64_t vectors = (columns + kStep - 1) / kStep * (kStep / kLanes);
+      const bool first = k == 0;
+      const bool last = k + kBlock >= w.cols;
+      for (std::int64_t t = 0; t < chunk_tokens; ++t) {
+        pack(order, x + (chunk + t) * x_stride + k, columns, packed + t * kBlock);
+      }
+      for (std::int64_t row = row_begin; row < row_end; row += kPanelRows) {
+        const std::int64_t rows = row_end - row < kPanelRows ? row_end - row : kPanelRows;
+        const std::int64_t padded = (rows + 3) / 4 * 4;
+        for (std::int64_t r = 0; r < rows; ++r) expand(w, row + r, k, columns, panel + r * kBlock);
+        for (std::int64_t i = rows * kBlock; i < padded * kBlock; ++i) panel[i] = 0;
+        for (std::int64_t t = 0; t < chunk_tokens; t += kTokenBlock) {
+          const std::int64_t end = t + kTokenBlock < chunk_tokens ? t + kTokenBlock : chunk_tokens;
+          for (std::int64_t r = 0; r < rows; r += 4) {
+            const float* rows_at = panel + r * kBlock;
+            const std::int64_t valid = rows - r < 4 ? rows - r : 4;
+            std::int64_t u = t;
+            __m128 sums[3];
+            for (; u + 3 <= end; u += 3) {
+              tile<3>(rows_at, packed + u * kBlock, vectors, sums);
+              for (int i = 0; i < 3; ++i) emit(out, chunk + u + i, row + r, valid, sums[i], first, last);
+            }
+            if (end - u == 2) {
+              tile<2>(rows_at, packed + u * kBlock, vectors, sums);
+              for (int i = 0; i < 2; ++i) emit(out, chunk + u + i, row + r, valid, sums[i], first, last);
+            } else if (end - u == 1) {
+              tile<1>(rows_at, packed + u * kBlock, vectors, sums);
+              emit(out, chunk + u, row + r, valid, sums[0], first, last);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// kRows rows (a multiple of 4) of one token, decoded on the way from memory to the registers.
+template <typename Decoder, int kRows>
+inline void one_token_rows(const Matrix& w, std::int64_t row, const float* packed, const Output& out) {
+  Decoder decoder[kRows];
+  for (int r = 0; r < kRows; ++r) decoder[r].begin(w, row + r);
+  for (std::int64_t k = 0; k < w.cols; k += kBlock) {
+    const std::int64_t columns = w.cols - k < kBlock ? w.cols - k : kBlock;
+    const std::int64_t steps = columns / kStep;
+    const float* x = packed + k;
+    Vec acc[kRows];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) acc[r] = zero();
+    for (std::int64_t s = 0; s < steps; ++s) {
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        Vec ws[4];
+        decoder[r].step(k / kStep + s, ws);
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; ++v) acc[r] = _mm256_fmadd_ps(ws[v], load(x + s * kStep + v * kLanes), acc[r]);
+      }
+    }
+    if (columns % kStep != 0) {
+      alignas(32) float tail[kStep];
+      for (int r = 0; r < kRows; ++r) {
+        expand(w, row + r, k + steps * kStep, columns % kStep, tail);
+        for (int v = 0; v < 4; ++v) {
+          acc[r] = _mm256_fmadd_ps(load(tail + v * kLanes), load(x + steps * kStep + v * kLanes), acc[r]);
+        }
+      }
+    }
+    const bool last = k + kBlock >= w.cols;
+#pragma GCC unroll 2
+    for (int r = 0; r < kRows; r += 4) {
+      emit(out, 0, row + r, 4, sum_lanes(acc[r], acc[r + 1], acc[r + 2], acc[r + 3]), k == 0, last);
+    }
+  }
+}
+
+template <typename Decoder, int kRows>
+void one_token(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::int64_t row_end, const float* x,
+               const Output& out) {
+  float* packed = scratch(Scratch::kActivations, (w.cols + kStep - 1) / kStep * kStep);
+  pack(order, x, w.cols, packed);
+  std::int64_t row = row_begin;
+  for (; row + kRows <= row_end; row += kRows) one_token_rows<Decoder, kRows>(w, row, packed, out);
+  if (row < row_end) many_tokens(w, order, row, row_end, x, w.cols, 1, out);
+}
+
+}  // namespace
+
+void gemm(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, const float* x, std::int64_t x_stride,
+          std::int64_t tokens, float* y, std::int64_t y_stride, Rounding rounding) {
+  const Output out{y, y_stride, rounding};
+  const LaneOrder order = lane_order(w);
+  if (tokens != 1) {
+    many_tokens(w, order, row_begin, row_end, x, x_stride, tokens, out);
+    return;
+  }
+  switch (w.format) {
+    case WeightFormat::kBf16:
+      one_token<Bf16Decoder, 4>(w, order, row_begin, row_end, x, out);
+      return;
+    case WeightFormat::kF32:
+      one_token<F32Decoder, 4>(w, order, row_begin, row_end, x, out);
+      return;
+    case WeightFormat::kMxfp4:
+      one_token<Mxfp4Decoder, 8>(w, order, row_begin, row_end, x, out);
+      return;
+    case WeightFormat::kInt4Group:
+      if (order == LaneOrder::kNibbles && w.scale_format == ScaleFormat::kBf16) {
+        one_token<Int4Decoder, 8>(w, order, row_begin, row_end, x, out);
+        return;
+      }
+      break;
+    default:
+      break;
+  }
+  many_tokens(w, order, row_begin, row_end, x, x_stride, tokens, out);
+}
+
+}  // namespace perigee::avx2

@@ -1,0 +1,14 @@
+// Memory of the calling thread for use inside one operator call, 64-byte aligned, kept for the next call, so that a
+// warm step allocates nothing. A slot has one user at a time.
+#pragma once
+
+#include <cstdint>
+
+namespace perigee {
+
+enum class Scratch : std::uint8_t { kActivations, kWeights, kKeys, kScores, kQueries };
+
+// The contents are whatever the last use left.
+float* scratch(Scratch slot, std::int64_t floats);
+
+}  // namespace perigee
