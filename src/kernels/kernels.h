@@ -41,11 +41,13 @@ struct PagedRows {
 // ascending order, so any number of threads can share one query.
 inline constexpr std::int64_t kAttentionSegment = 4096;
 
-// One query token of absorbed MLA, all heads. Keys are positions 0..keys-1, or the ascending list `selected`.
+// One query token of absorbed MLA, all heads. Keys are positions 0..keys-1, or the `selected_count` positions of the
+// ascending list `selected`.
 struct MlaQuery {
   const float* q = nullptr;  // [heads, kv + rope], not scaled
   std::int64_t keys = 0;
   const std::int32_t* selected = nullptr;
+  std::int64_t selected_count = 0;
 };
 
 struct MlaShape {
@@ -161,6 +163,9 @@ Result<const Kernels*> default_kernels();
 
 // Columns [begin, end) of one row as floats, exact products of code and scale. out: [end - begin].
 void dequantize(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t end, float* out);
+inline void dequantize_row(const Matrix& w, std::int64_t row, float* out) {
+  dequantize(w, row, 0, w.cols, out);
+}
 
 // The min(k, n) positions of the total order (score descending, position ascending), listed ascending into
 // `selected`; returns their number. -0 counts as +0. (spec 4.3)

@@ -265,7 +265,7 @@ std::vector<float> attend(const Kernels& kernels, const MlaShape& shape, const P
     std::int64_t last = 0;
     for (std::size_t i = first; i < first + count; ++i) {
       const MlaQuery& query = queries[i];
-      last = std::max(last, query.selected == nullptr ? query.keys : std::int64_t{query.selected[query.keys - 1]} + 1);
+      last = std::max(last, query.keys);
     }
     for (std::int64_t s = 0; s * kAttentionSegment < last; ++s) {
       kernels.mla_segment(shape, keys, std::span(queries).subspan(first, count), s, parts);
@@ -304,8 +304,14 @@ TEST_P(Paths, MlaDenseSparseAndTilesAgree) {
       for (std::int64_t i = 0; i < count; ++i) {
         const float* at = q.data() + i * shape.heads * width;
         dense.push_back({.q = at, .keys = tokens - count + i + 1});
-        all_selected.push_back({.q = at, .keys = tokens - count + i + 1, .selected = every.data()});
-        sparse.push_back({.q = at, .keys = static_cast<std::int64_t>(some.size()), .selected = some.data()});
+        all_selected.push_back({.q = at,
+                                .keys = tokens - count + i + 1,
+                                .selected = every.data(),
+                                .selected_count = tokens - count + i + 1});
+        sparse.push_back({.q = at,
+                          .keys = tokens,
+                          .selected = some.data(),
+                          .selected_count = static_cast<std::int64_t>(some.size())});
       }
       SCOPED_TRACE(fmt::format("heads {} kv {} rope {} tokens {}", shape.heads, shape.kv, shape.rope, tokens));
       const std::vector<float> whole = attend(path(), shape, pages.rows, dense, dense.size());

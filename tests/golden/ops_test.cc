@@ -301,7 +301,10 @@ TEST_P(OpsGolden, Mla) {
           if (position >= 0) list.push_back(position);
         }
         MlaQuery query{.q = absorbed.data(), .keys = pos0 + t + 1};
-        if (sparse) query = {absorbed.data(), static_cast<std::int64_t>(list.size()), list.data()};
+        if (sparse) {
+          query.selected = list.data();
+          query.selected_count = static_cast<std::int64_t>(list.size());
+        }
         const MlaPartial partial{part.data(), part.data() + heads, part.data() + 2 * heads};
         path().mla_segment(shape, keys, std::span(&query, 1), 0, std::span(&partial, 1));
         path().mla_finish(shape, partial, latent.data(), Rounding::kNone);

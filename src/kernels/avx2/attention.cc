@@ -36,7 +36,8 @@ Range entries_of(const MlaQuery& query, std::int64_t segment) {
   const std::int64_t begin = segment * kAttentionSegment;
   const std::int64_t end = begin + kAttentionSegment;
   if (query.selected == nullptr) return {begin < query.keys ? begin : query.keys, end < query.keys ? end : query.keys};
-  return {lower_bound(query.selected, query.keys, begin), lower_bound(query.selected, query.keys, end)};
+  return {lower_bound(query.selected, query.selected_count, begin),
+          lower_bound(query.selected, query.selected_count, end)};
 }
 
 const std::byte* key_row(const PagedRows& keys, std::int64_t position) {

@@ -33,7 +33,7 @@ std::pair<std::int64_t, std::int64_t> entries_of(const MlaQuery& query, std::int
   const std::int64_t begin = segment * kAttentionSegment;
   const std::int64_t end = begin + kAttentionSegment;
   if (query.selected == nullptr) return {std::min(begin, query.keys), std::min(end, query.keys)};
-  const std::int32_t* list_end = query.selected + query.keys;
+  const std::int32_t* list_end = query.selected + query.selected_count;
   return {std::lower_bound(query.selected, list_end, begin) - query.selected,
           std::lower_bound(query.selected, list_end, end) - query.selected};
 }
