@@ -11,10 +11,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "text/token_constraint.h"
 
 namespace perigee {
-
-using TokenId = std::int32_t;
 
 struct SamplingParams {
   float temperature = 1.0F;  // 0: greedy, lower id on a tie
@@ -28,17 +27,6 @@ struct SamplingParams {
   std::map<TokenId, float> logit_bias;
   std::int32_t min_tokens = 0;     // stop ids are masked before this many tokens
   std::int32_t top_logprobs = -1;  // -1: no logprobs; else 0..20 alternatives beside the sampled one
-};
-
-// A grammar, as the engine sees it. One object a generation; called from the engine's thread only.
-class TokenConstraint {
- public:
-  virtual ~TokenConstraint() = default;
-  // Clears the bits of forbidden ids (bit t of word t / 32). False: nothing is masked at this step.
-  virtual bool mask(std::vector<std::uint32_t>& allowed) = 0;
-  virtual void accept(TokenId token) = 0;
-  // For n > 1: a copy in the same state.
-  virtual std::unique_ptr<TokenConstraint> clone() const = 0;
 };
 
 enum class FinishReason : std::uint8_t { kNone, kStop, kLength, kCancelled, kError };

@@ -1,0 +1,213 @@
+#include "cli/verify_text_suites.h"
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "text/grammar.h"
+
+namespace perigee::cli {
+namespace {
+
+double microseconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+}
+
+bool allows(const std::vector<std::uint32_t>& mask, TokenId id) {
+  return (mask[static_cast<std::size_t>(id) / 32] >> (static_cast<unsigned>(id) % 32) & 1U) != 0;
+}
+
+// The index of the first id that the constraint forbids; ids.size() if it allows all.
+std::size_t first_forbidden(TokenConstraint& constraint, const std::vector<TokenId>& ids, const Tokenizer& tokenizer,
+                            SuiteResult& result) {
+  std::vector<std::uint32_t> mask;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    mask.assign((static_cast<std::size_t>(tokenizer.vocab()) + 31) / 32, ~0U);
+    const auto start = std::chrono::steady_clock::now();
+    const bool masked = constraint.mask(mask);
+    result.mask_us.push_back(microseconds_since(start));
+    if (masked && !allows(mask, ids[i])) return i;
+    constraint.accept(ids[i]);
+  }
+  return ids.size();
+}
+
+// Puts the members of an instance into the order of its schema, undeclared ones last, at every depth.
+class SchemaOrder {
+ public:
+  explicit SchemaOrder(const Json& root) : root_(root) {}
+
+  Json apply(const Json& value, const std::vector<const Json*>& schemas) const {
+    std::set<const Json*> seen;
+    std::vector<const Json*> all;
+    for (const Json* schema : schemas) collect(*schema, seen, all);
+    if (value.is_array()) {
+      Json out = Json::array();
+      for (std::size_t i = 0; i < value.size(); ++i) out.push_back(apply(value[i], item_schemas(all, i)));
+      return out;
+    }
+    if (!value.is_object()) return value;
+    Json out = Json::object();
+    for (const Json* schema : all) {
+      const auto properties = schema->find("properties");
+      if (properties == schema->end()) continue;
+      for (const auto& [key, unused] : properties->items()) add(value, key, all, out);
+    }
+    for (const auto& [key, unused] : value.items()) add(value, key, all, out);
+    return out;
+  }
+
+ private:
+  void add(const Json& value, const std::string& key, const std::vector<const Json*>& all, Json& out) const {
+    const auto member = value.find(key);
+    if (member == value.end() || out.contains(key)) return;
+    std::vector<const Json*> schemas;
+    for (const Json* schema : all) {
+      const auto properties = schema->find("properties");
+      if (properties != schema->end() && properties->contains(key)) schemas.push_back(&properties->at(key));
+      if (const auto rest = schema->find("additionalProperties"); rest != schema->end()) schemas.push_back(&*rest);
+    }
+    out[key] = apply(*member, schemas);
+  }
+
+  static std::vector<const Json*> item_schemas(const std::vector<const Json*>& all, std::size_t index) {
+    std::vector<const Json*> out;
+    for (const Json* schema : all) {
+      const auto prefix = schema->find("prefixItems");
+      if (prefix != schema->end() && index < prefix->size()) out.push_back(&(*prefix)[index]);
+      if (const auto items = schema->find("items"); items != schema->end()) out.push_back(&*items);
+    }
+    return out;
+  }
+
+  void collect(const Json& schema, std::set<const Json*>& seen, std::vector<const Json*>& out) const {
+    if (!schema.is_object() || !seen.insert(&schema).second) return;
+    out.push_back(&schema);
+    const auto ref = schema.find("$ref");
+    if (ref != schema.end() && ref->is_string() && ref->get_ref<const std::string&>().starts_with('#')) {
+      const Json::json_pointer pointer(ref->get_ref<const std::string&>().substr(1));
+      if (root_.contains(pointer)) collect(root_.at(pointer), seen, out);
+    }
+    for (const std::string_view name : {"allOf", "anyOf", "oneOf"}) {
+      const auto branches = schema.find(name);
+      if (branches == schema.end()) continue;
+      for (const Json& branch : *branches) collect(branch, seen, out);
+    }
+  }
+
+  const Json& root_;
+};
+
+class SchemaSuite {
+ public:
+  SchemaSuite(const Tokenizer& tokenizer, SuiteResult& result)
+      : tokenizer_(tokenizer), compiler_(kDialectK3, tokenizer), result_(result) {}
+
+  void run(const Json& item, const std::string& level) {
+    const auto id = item.at("id").get<std::string>();
+    GrammarRules rules;
+    rules.format.kind = FormatKind::kJsonSchema;
+    rules.format.schema = std::make_shared<const Json>(item.at("schema"));
+    rules.start = Channel::kResponse;
+    const auto start = std::chrono::steady_clock::now();
+    const auto prototype = compiler_.compile(rules);
+    result_.compile_us.push_back(microseconds_since(start));
+    if (!prototype.ok()) {
+      if (level == "extended" && names_keyword(prototype.status().message(), item.at("schema"))) {
+        ++result_.refused;
+        ++result_.passed;
+      } else {
+        result_.failures.push_back(fmt::format("{}: {}", id, prototype.status().message()));
+      }
+      return;
+    }
+    bool good = true;
+    for (const std::string_view kind : {"accept", "reject"}) {
+      const auto list = item.find(kind);
+      if (list == item.end() || (level == "format" && kind == "reject")) continue;
+      for (const Json& instance : *list) {
+        const bool accepted = accepts(**prototype, item.at("schema"), instance);
+        if (accepted == (kind == "accept")) continue;
+        good = false;
+        result_.failures.push_back(fmt::format("{}: {} was {}", id, instance.dump(), accepted ? "accepted" : "refused"));
+      }
+    }
+    result_.passed += good ? 1 : 0;
+  }
+
+ private:
+  static bool names_keyword(const std::string& message, const Json& schema) {
+    for (const auto& [key, unused] : schema.items()) {
+      if (message.find(key) != std::string::npos) return true;
+    }
+    return false;
+  }
+
+  bool accepts(const TokenConstraint& prototype, const Json& schema, const Json& instance) {
+    std::vector<TokenId> ids = tokenizer_.encode(SchemaOrder(schema).apply(instance, {&schema}).dump());
+    ids.push_back(tokenizer_.special(Special::kClose));
+    return first_forbidden(*prototype.clone(), ids, tokenizer_, result_) == ids.size();
+  }
+
+  const Tokenizer& tokenizer_;
+  const GrammarCompiler compiler_;
+  SuiteResult& result_;
+};
+
+ToolChoice tool_choice_of(const Json& value) {
+  if (value == "none") return {.kind = ToolChoiceKind::kNone, .name = ""};
+  if (value == "required") return {.kind = ToolChoiceKind::kRequired, .name = ""};
+  if (value.is_object()) return {.kind = ToolChoiceKind::kNamed, .name = value.at("function").at("name")};
+  return {};
+}
+
+}  // namespace
+
+SuiteResult verify_schema_suite(const Json& document, const Tokenizer& tokenizer) {
+  SuiteResult result;
+  result.name = "schema";
+  SchemaSuite suite(tokenizer, result);
+  for (const Json& item : document.at("cases")) suite.run(item, item.at("level"));
+  for (const Json& item : document.at("kvv_valid_schemas")) suite.run(item, "core");
+  return result;
+}
+
+SuiteResult verify_grammar_suite(const Json& document, const Tokenizer& tokenizer) {
+  SuiteResult result;
+  result.name = "grammar";
+  const GrammarCompiler compiler(kDialectK3, tokenizer);
+  for (const Json& item : document.at("cases")) {
+    GrammarRules rules;
+    if (!item.at("tools").is_null()) rules.tools = std::make_shared<const Json>(item.at("tools"));
+    rules.tool_choice = tool_choice_of(item.at("tool_choice"));
+    rules.parallel_tool_calls = item.at("parallel_tool_calls");
+    rules.start = item.at("start") == "think" ? Channel::kThink : Channel::kResponse;
+    const auto id = item.at("id").get<std::string>();
+    const auto start = std::chrono::steady_clock::now();
+    auto constraint = compiler.compile(rules);
+    result.compile_us.push_back(microseconds_since(start));
+    if (!constraint.ok()) {
+      result.failures.push_back(fmt::format("{}: {}", id, constraint.status().message()));
+      continue;
+    }
+    const auto ids = item.at("ids").get<std::vector<TokenId>>();
+    const std::size_t stop = first_forbidden(**constraint, ids, tokenizer, result);
+    if ((stop == ids.size()) == item.at("accept").get<bool>()) {
+      ++result.passed;
+    } else {
+      result.failures.push_back(stop == ids.size() ? fmt::format("{}: was accepted", id)
+                                                   : fmt::format("{}: id {} at {} was masked", id, ids[stop], stop));
+    }
+  }
+  return result;
+}
+
+std::string quantile_text(std::vector<double> values) {
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  const auto at = [&](double q) { return values[static_cast<std::size_t>(q * static_cast<double>(values.size() - 1))]; };
+  return fmt::format("median {:.0f}, p90 {:.0f}, p99 {:.0f}, max {:.0f}", at(0.5), at(0.9), at(0.99), at(1));
+}
+
+}  // namespace perigee::cli
