@@ -130,7 +130,8 @@ class SchemaSuite {
         const bool accepted = accepts(**prototype, item.at("schema"), instance);
         if (accepted == (kind == "accept")) continue;
         good = false;
-        result_.failures.push_back(fmt::format("{}: {} was {}", id, instance.dump(), accepted ? "accepted" : "refused"));
+        result_.failures.push_back(
+            fmt::format("{}: {} was {}", id, instance.dump(), accepted ? "accepted" : "refused"));
       }
     }
     result_.passed += good ? 1 : 0;
@@ -206,7 +207,9 @@ SuiteResult verify_grammar_suite(const Json& document, const Tokenizer& tokenize
 std::string quantile_text(std::vector<double> values) {
   if (values.empty()) return {};
   std::sort(values.begin(), values.end());
-  const auto at = [&](double q) { return values[static_cast<std::size_t>(q * static_cast<double>(values.size() - 1))]; };
+  const auto at = [&](double q) {
+    return values[static_cast<std::size_t>(q * static_cast<double>(values.size() - 1))];
+  };
   return fmt::format("median {:.0f}, p90 {:.0f}, p99 {:.0f}, max {:.0f}", at(0.5), at(0.9), at(0.99), at(1));
 }
 

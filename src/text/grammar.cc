@@ -173,7 +173,7 @@ bool GrammarCompiler::needs_constraint(const GrammarRules& rules) {
 Result<std::unique_ptr<TokenConstraint>> GrammarCompiler::compile(const GrammarRules& rules) const {
   PERIGEE_ASSIGN_OR_RETURN(auto compiled, state_->compile(rules));
   return state_->dialect.format == PromptFormat::kXtml ? make_xtml_constraint(std::move(compiled))
-                                                      : make_turn_constraint(std::move(compiled));
+                                                       : make_turn_constraint(std::move(compiled));
 }
 
 Status GrammarCompiler::check(const GrammarRules& rules) const {
