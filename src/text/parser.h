@@ -30,14 +30,14 @@ struct AnswerEvent {
     kFinish,         // last event
   };
   Kind kind = Kind::kContent;
-  std::string text;  // valid UTF-8, never empty for the two text kinds and kCallArguments
+  std::string text = {};  // valid UTF-8, never empty for the two text kinds and kCallArguments
   std::int32_t call = -1;
-  std::string id;
+  std::string id = {};
   bool was_reasoning = false;  // kContent that repeats all reasoning sent so far: it was the reply (spec 3.2.1, 3.5)
 
   AnswerFinish finish = AnswerFinish::kNone;  // kFinish only
   bool content_opened = false;                // kFinish only: an empty content is "" and not null
-  std::string stop_string;                    // kFinish only: the one that matched
+  std::string stop_string = {};               // kFinish only: the one that matched
 };
 
 struct ToolCall {

@@ -25,14 +25,15 @@ class AnswerStore {
 
   // Remembers an answer that ended by itself. `ids` are all sampled ids, the stop id included or not; `start` is the
   // channel that the prompt had opened. An answer that a stop string or the budget cut is not kept.
-  void remember(std::string_view tenant, Channel start, std::span<const TokenId> ids, const Answer& answer);
+  void remember(std::string_view tenant, const Tokenizer& tokenizer, Channel start, std::span<const TokenId> ids,
+                const Answer& answer);
 
   struct Found {
     Channel start = Channel::kThink;
     std::vector<TokenId> ids;  // without the stop id
   };
-  // The answer that this assistant message repeats: same reasoning, content, calls and call ids (absent, null and
-  // empty are the same). False: render it.
+  // The answer that this assistant message repeats: same reasoning, content, calls and call ids, where absent, null
+  // and empty are the same, and arguments are compared as JSON. False: render it.
   bool find(std::string_view tenant, const Json& message, Found& found) const;
 
   std::size_t bytes() const;

@@ -8,6 +8,13 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
+// ED A0..BF at the end: the start of an encoded surrogate, ill-formed already. Python's decoder waits for the third
+// byte all the same, and steps are compared with it.
+bool starts_surrogate(std::string_view text, std::size_t at) {
+  return text.size() - at == 2 && text[at] == '\xED' && static_cast<unsigned char>(text[at + 1]) >= 0xA0 &&
+         static_cast<unsigned char>(text[at + 1]) <= 0xBF;
+}
+
 // Appends the valid form of `text`; the number of trailing bytes that may still become a character.
 std::size_t append_valid(std::string_view text, bool final, std::string& out) {
   std::size_t at = 0;
@@ -23,7 +30,7 @@ std::size_t append_valid(std::string_view text, bool final, std::string& out) {
       continue;
     }
     out.append(text.substr(copied, at - copied));
-    if (point.incomplete && !final) return text.size() - at;
+    if (!final && (point.incomplete || starts_surrogate(text, at))) return text.size() - at;
     out.append(kReplacement);
     at += point.length;
     copied = at;
