@@ -5,13 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/sha256.h"
-#include "checkpoint/safetensors.h"
-#include "checkpoint/weights.h"
+#include "checkpoint/test_support.h"
 
 namespace perigee {
 namespace {
 
-const std::string kGoldens = std::string(PERIGEE_SOURCE_DIR) + "/tests/data/goldens/";
+using testing_support::kGoldens;
 
 class Manifest : public testing::TestWithParam<const char*> {};
 

@@ -1,6 +1,8 @@
 #include "checkpoint/loaded_checkpoint.h"
 
 #include "checkpoint/digest.h"
+#include "checkpoint/progress.h"
+#include "checkpoint/scales.h"
 
 namespace perigee {
 
@@ -12,6 +14,11 @@ Result<std::unique_ptr<Checkpoint>> LoadedCheckpoint::create(CheckpointParts par
   const std::int64_t extra = config.extra_layers > 0 ? static_cast<std::int64_t>(config.layers.size()) : -1;
   const std::vector<TensorSpec> specs = expected_tensors(config, own.variants, &checkpoint->weights_);
   PERIGEE_ASSIGN_OR_RETURN(BindResult bound, bind_tensors(specs, own.tensors, own.files, extra));
+  PERIGEE_ASSIGN_OR_RETURN(const ScaleCheck scales, check_scales(specs, kCompleteScaleBytes));
+  if (scales.checked < scales.bytes) {
+    own.warnings.push_back(fmt::format("scales: {} of {} were looked at for NaN (samples of large checkpoints)",
+                                       format_bytes(scales.checked), format_bytes(scales.bytes)));
+  }
   checkpoint->copies_ = std::move(bound.copies);
   own.warnings.insert(own.warnings.end(), bound.warnings.begin(), bound.warnings.end());
   if (config.vision && !bound.vision_found) {

@@ -6,9 +6,12 @@ namespace perigee::cli {
 
 // One line a command, in the order of --help.
 // (declaration here, definition in the command's own file)
+void register_inspect(const CommandGroups& groups, int& exit_code);
+void register_synth(const CommandGroups& groups, int& exit_code);
 
 constexpr RegisterCommand kCommands[] = {
-    nullptr,
+    register_inspect,
+    register_synth,
 };
 
 }  // namespace perigee::cli

@@ -1,0 +1,13 @@
+// The exit code of a command that ended with an error: 2 for wrong usage or input that cannot be read, else 1.
+#pragma once
+
+#include "base/status.h"
+
+namespace perigee::cli {
+
+inline int exit_code_of(const Status& status) {
+  if (status.ok()) return 0;
+  return status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kNotFound ? 2 : 1;
+}
+
+}  // namespace perigee::cli
