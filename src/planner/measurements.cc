@@ -24,6 +24,7 @@ void read_pool(Fields& row, const char* key, Role role, Measurement& out) {
   f.read("captured", pool.captured, 0, 1 << 20);
   f.read("graphs", pool.graphs);
   f.read("eager_draft", pool.eager_draft);
+  f.read("sparse_context_parallel", pool.sparse_context_parallel);
   f.read("warm_groups", pool.warm_groups, 0, 4096);
   f.done();
   out.pools.push_back(pool);
@@ -61,6 +62,7 @@ void read_row(const YAML::Node& node, std::string_view origin, Status& status, M
   f.read("confidence", out.confidence);
   f.read("note", out.note);
   f.read("cache_bytes", out.cache_bytes, 0.25, 4);
+  f.read("indexer_every", out.indexer_every, 1, 64);
   f.read("target_tpot_ms", out.target_tpot_ms, 1, 1e6);
   if (f.has("draft")) {
     Fields draft(f.child("draft"), origin, status);

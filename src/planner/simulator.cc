@@ -82,14 +82,14 @@ struct Instance {
   std::vector<Group> groups;
   std::priority_queue<Finish, std::vector<Finish>, std::greater<>> finishes;
   std::int64_t clock = 0;  // steps since the start
-  bool busy = false, mixed = false, up = true;
+  bool busy = false, mixed = false, up = true, starting = false;
   std::uint32_t version = 0;  // of the step in progress; events of older ones are void
   double step_start = 0, step_ms = 0;
   std::int64_t run = 0;  // steps until the event
   double busy_prefill_ms = 0, busy_decode_ms = 0;
 };
 
-enum class Kind : std::uint8_t { kArrival, kStepEnd, kTransferred, kFailure, kRepair };
+enum class Kind : std::uint8_t { kArrival, kStart, kStepEnd, kTransferred, kFailure, kRepair };
 
 struct Event {
   double time;
@@ -159,6 +159,10 @@ class Simulation {
     switch (event.kind) {
       case Kind::kArrival:
         send_due(event.time);
+        break;
+      case Kind::kStart:
+        instances_[event.instance].starting = false;
+        if (!instances_[event.instance].busy && instances_[event.instance].up) start_step(event.instance, event.time);
         break;
       case Kind::kStepEnd:
         if (instances_[event.instance].version == event.version) end_step(event.instance, event.time);
@@ -262,7 +266,9 @@ class Simulation {
   void wake(std::uint32_t index, std::uint32_t group, double now) {
     Instance& instance = instances_[index];
     if (!instance.busy) {
-      start_step(index, now);
+      // By an event of its own, so that requests of the same moment share the step.
+      if (!instance.starting) push(now, Kind::kStart, index, 0, 0, 0);
+      instance.starting = true;
       return;
     }
     if (instance.mixed || instance.run <= 1 || !can_admit(pool_of(instance), instance.groups[group])) return;

@@ -90,8 +90,8 @@ StepModel::StepModel(const StepSetup& setup) : setup_(setup), select_limit_(sele
       break;
   }
   row_bytes_ /= number(cut.dcp);
-  index_row_bytes_ = number(s.indexer.head_dim) * setup_.cache_element_bytes;
-  index_flops_ = 2 * number(s.indexer.heads * s.indexer.head_dim);
+  index_row_bytes_ = number(s.indexer.head_dim) * setup_.cache_element_bytes / number(setup_.indexer_every);
+  index_flops_ = 2 * number(s.indexer.heads * s.indexer.head_dim) / number(setup_.indexer_every);
   state_bytes_ = number(s.kda_layers * s.kda.heads * s.kda.head_dim * s.kda.head_dim) * 8 / tp;
 
   const double expert_width = number(s.moe.latent > 0 ? s.moe.latent : s.hidden);
@@ -147,9 +147,10 @@ StepTime StepModel::step(const StepLoad& load) const {
   double scored = 0;
   if (load.prefill_tokens > 0) {
     const AttentionReach reach = attention_reach(s, load.prefill_tokens, load.prefill_context, load.prefill_selected);
+    const double share = setup_.sparse_context_parallel ? tp : 1;
     work += 2 * reach.pairs * heads_ * prefill_width_;
-    rows += reach.gathered;
-    scored += reach.scored;
+    rows += reach.gathered / share;
+    scored += reach.scored / share;
   }
   if (load.sequences > 0) {
     const double width = tokens_per_sequence();

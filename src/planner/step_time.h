@@ -30,6 +30,8 @@ struct StepSetup {
   DraftPlan draft;
   std::int64_t query_tokens = 0;     // of a decoding sequence in a step; 0: one and the drafts
   std::int64_t captured_tokens = 0;  // largest captured graph, in tokens of one group; 0: eager
+  bool sparse_context_parallel = false;  // enable_dsa_cp: prefill tokens, not heads, are split over TP in attention
+  std::int64_t indexer_every = 1;        // layers that share one selection (index_topk_freq)
   bool kernel_only = false;          // operator traces: no host time, no eager launches
 };
 

@@ -21,6 +21,8 @@ Result<StepModel> step_model(const Catalogue& catalogue, const Measurement& row,
   setup.parallel = {.tp = pool.tp, .dp = pool.dp, .pp = 1, .dcp = pool.dcp, .expert_parallel = true};
   setup.times = engine.times;
   setup.cache_element_bytes = row.cache_bytes;
+  setup.indexer_every = row.indexer_every;
+  setup.sparse_context_parallel = pool.sparse_context_parallel;
   setup.draft.method = row.draft_method;
   setup.draft.tokens = pool.drafts;
   setup.draft.accepted = row.accepted;
@@ -86,6 +88,9 @@ ErrorSummary summary(std::string name, const std::vector<const PredictedValue*>&
 
 constexpr std::size_t kNumbers = 8;
 using Point = std::array<double, kNumbers>;
+// Compute, attention, memory, expert link, tensor link (msmodeling device.py, A2 and A3).
+constexpr std::array<double, kNumbers - 3> kPriorShares = {0.7, 0.7, 0.6, 0.7, 0.7};
+constexpr double kPriorWeight = 0.01;
 
 Point to_point(const EngineTimes& t) {
   return {std::log(t.host_ms),   std::log(t.graph_layer_ms), std::log(t.eager_layer_ms), std::log(t.compute),
@@ -241,9 +246,13 @@ Result<FitResult> fit_engine(const Catalogue& catalogue, const MeasurementSet& s
       }
       count += 1;
     }
-    // Shares of a peak above one are impossible; push back from the border.
-    for (std::size_t i = 3; i < kNumbers; ++i) sum += 10 * std::max(0.0, point[i] - std::log(0.95));
-    return sum / count;
+    // A weak prior keeps numbers that the rows hardly constrain at the efficiencies that msModeling uses.
+    double prior = 0;
+    for (std::size_t i = 3; i < kNumbers; ++i) {
+      const double distance = point[i] - std::log(kPriorShares[i - 3]);
+      prior += kPriorWeight * distance * distance;
+    }
+    return sum / count + prior;
   };
 
   // Nelder-Mead; restarts from the best point with a fresh simplex while evaluations remain.

@@ -17,7 +17,7 @@ struct MeasuredPool {
   std::int64_t instances = 1, nodes = 1, dp = 1, tp = 1, dcp = 1, sequences = 1, batched = 8192;
   std::int64_t drafts = 0;
   std::int64_t captured = -1;  // largest captured size in tokens; -1: every decode step is captured
-  bool graphs = true, eager_draft = false;
+  bool graphs = true, eager_draft = false, sparse_context_parallel = false;
   std::int64_t warm_groups = 0;
 };
 
@@ -29,6 +29,7 @@ struct MeasuredStep {
 struct Measurement {
   std::string id, system, split, model, format, node, chip, engine, source, confidence, note;
   double cache_bytes = 2;
+  std::int64_t indexer_every = 1;
   std::string draft_method;
   double accepted = 1;
   std::vector<MeasuredPool> pools;
