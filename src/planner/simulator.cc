@@ -1,6 +1,7 @@
 #include "planner/simulator.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <deque>
 #include <list>
@@ -89,7 +90,7 @@ struct Instance {
   double busy_prefill_ms = 0, busy_decode_ms = 0;
 };
 
-enum class Kind : std::uint8_t { kArrival, kStart, kStepEnd, kTransferred, kFailure, kRepair };
+enum class Kind : std::uint8_t { kArrival, kRouted, kStart, kStepEnd, kTransferred, kFailure, kRepair };
 
 struct Event {
   double time;
@@ -113,6 +114,9 @@ class Simulation {
         Instance& instance = instances_.emplace_back();
         instance.pool = p;
         instance.groups.resize(static_cast<std::size_t>(pool.model->setup().parallel.dp));
+        for (std::uint32_t g = 0; g < instance.groups.size(); ++g) {
+          places_[p].emplace_back(static_cast<std::uint32_t>(instances_.size() - 1), g);
+        }
         for (std::int64_t g = 0; g < std::min<std::int64_t>(pool.warm_groups, std::ssize(instance.groups)); ++g) {
           for (const Request& request : traffic.requests) {
             instance.groups[static_cast<std::size_t>(g)].prefixes.keep(
@@ -160,6 +164,9 @@ class Simulation {
       case Kind::kArrival:
         send_due(event.time);
         break;
+      case Kind::kRouted:
+        route(event.request, event.time);
+        break;
       case Kind::kStart:
         instances_[event.instance].starting = false;
         if (!instances_[event.instance].busy && instances_[event.instance].up) start_step(event.instance, event.time);
@@ -203,7 +210,11 @@ class Simulation {
       const auto request = static_cast<std::uint32_t>(next_++);
       ++in_flight_;
       sent_[request] = now;
-      route(request, now);
+      if (cluster_.front_end_ms > 0) {
+        push(now + cluster_.front_end_ms, Kind::kRouted, 0, 0, request, 0);
+      } else {
+        route(request, now);
+      }
     }
   }
 
@@ -214,26 +225,30 @@ class Simulation {
     return static_cast<double>(tokens / pool.prefix_quantum * pool.prefix_quantum);
   }
 
-  // The least loaded group of a pool, lowest index first; with cache awareness a full hit is worth some queue.
-  std::pair<std::uint32_t, std::uint32_t> choose(std::size_t pool_index, const Request& request) const {
+  // The least loaded group of a pool, equals in turn; with cache awareness a full hit is worth some queue.
+  std::pair<std::uint32_t, std::uint32_t> choose(std::size_t pool_index, const Request& request) {
     constexpr double kHitWorth = 4;  // queued requests
-    std::pair<std::uint32_t, std::uint32_t> best = {~0U, 0};
+    const std::vector<Place>& places = places_[pool_index];
+    std::size_t best = places.size();
     double best_score = kNever;
-    for (std::uint32_t i = 0; i < instances_.size(); ++i) {
-      const Instance& instance = instances_[i];
-      if (instance.pool != pool_index || !instance.up) continue;
-      for (std::uint32_t g = 0; g < instance.groups.size(); ++g) {
-        auto score = static_cast<double>(instance.groups[g].load());
-        if (cluster_.cache_aware && pool_index == 0) {
-          score -= kHitWorth * hit_tokens(pool_of(instance), instance.groups[g], request) / request.input;
-        }
-        if (score < best_score) {
-          best_score = score;
-          best = {i, g};
-        }
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      const std::size_t at = (turn_[pool_index] + i) % places.size();
+      const Instance& instance = instances_[places[at].first];
+      if (!instance.up) continue;
+      const Group& group = instance.groups[places[at].second];
+      auto score = static_cast<double>(group.load());
+      if (cluster_.cache_aware && pool_index == 0) {
+        score -= kHitWorth * hit_tokens(pool_of(instance), group, request) / request.input;
+      }
+      if (score < best_score) {
+        best_score = score;
+        best = at;
+        if (score <= 0 && !cluster_.cache_aware) break;
       }
     }
-    return best;
+    if (best == places.size()) return {~0U, 0};
+    turn_[pool_index] = best + 1;
+    return places[best];
   }
 
   void route(std::uint32_t request, double now) {
@@ -554,6 +569,9 @@ class Simulation {
   const RequestSet& traffic_;
   Random random_;
   std::vector<Instance> instances_;
+  using Place = std::pair<std::uint32_t, std::uint32_t>;  // instance, group
+  std::array<std::vector<Place>, 2> places_;              // of each pool
+  std::array<std::size_t, 2> turn_{};
   std::size_t decode_pool_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t order_ = 0;

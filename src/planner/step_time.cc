@@ -12,14 +12,6 @@ constexpr double kMillisecond = 1e-3;
 constexpr double kBlockDraftLayers = 5;  // DFlash, DSpark
 constexpr double kLaunchesPerDraftLayer = 2;
 
-// Operators that a layer launches, relative to dense MLA with routed experts (= 1), the layer of the training
-// systems. Counted on the operator lists of vllm-ascend 0.26 (ascend.md 2.3): an indexer adds its projections, norm,
-// rotation, quantisation, key store and top-k.
-constexpr double kIndexerLaunch = 0.0;
-constexpr double kKdaLaunch = 1.0;
-constexpr double kGqaLaunch = 1.0;
-constexpr double kSharedLaunch = 1.0;
-
 double number(std::int64_t value) {
   return static_cast<double>(value);
 }
@@ -55,12 +47,6 @@ StepModel::StepModel(const StepSetup& setup) : setup_(setup), select_limit_(sele
   const double tp = number(cut.tp);
   const double moe_layers = number(s.moe_layers());
   const double trunk_bytes = setup_.format.trunk_bytes;
-
-  double attention_launch = 1;
-  if (a.kind == AttentionKind::kGqa) attention_launch = kGqaLaunch;
-  if (a.kind == AttentionKind::kShared) attention_launch = kSharedLaunch;
-  launch_layers_ = number(a.layers) * attention_launch + number(s.kda_layers) * kKdaLaunch +
-                   number(s.indexer_layers()) * kIndexerLaunch;
 
   split_params_ = number(p.attention_heads + p.kda + p.shared + p.dense) / tp;
   sequence_params_ = number(p.latent + p.router);
@@ -133,7 +119,7 @@ StepTime StepModel::step(const StepLoad& load) const {
 
   t.captured = setup_.kernel_only || (load.prefill_tokens <= 0 && queries <= number(setup_.captured_tokens));
   t.host = setup_.kernel_only ? 0 : e.host_ms;
-  t.launch = launch_layers_ * (t.captured ? e.graph_layer_ms : e.eager_layer_ms);
+  t.launch = number(s.layers) * (t.captured ? e.graph_layer_ms : e.eager_layer_ms);
 
   double flops = 2 * tokens * (split_params_ + copied_params_ + sequence_params_ / tp) + pool_tokens * expert_flops_;
   flops += 2 * head_params_ * (queries + load.prompts);

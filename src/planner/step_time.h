@@ -3,10 +3,9 @@
 //   t = host + layers x launch + max(F / (compute x peak), W / (memory x HBM))
 //     + max(A / (attention x BF16 peak), K / (memory x HBM)) + experts' link + TP link + draft
 //
-// F matrix work, W weights read, A attention work, K cache rows read, all on one device. Layers cost more or less to
-// launch by the operators that they are made of. Rows that a sparse attention selects are gathered by every query
-// token for itself: nothing is shared between the tokens of a step, which is what bounds sparse prefill at high TP.
-// Milliseconds. Immutable after construction, thread-safe.
+// F matrix work, W weights read, A attention work, K cache rows read, all on one device. Rows that a sparse attention
+// selects are gathered by every query token for itself: nothing is shared between the tokens of a step, which is what
+// bounds sparse prefill at high TP. Milliseconds. Immutable after construction, thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +27,11 @@ struct StepSetup {
   EngineTimes times;
   double cache_element_bytes = 2;
   DraftPlan draft;
-  std::int64_t query_tokens = 0;     // of a decoding sequence in a step; 0: one and the drafts
-  std::int64_t captured_tokens = 0;  // largest captured graph, in tokens of one group; 0: eager
+  std::int64_t query_tokens = 0;         // of a decoding sequence in a step; 0: one and the drafts
+  std::int64_t captured_tokens = 0;      // largest captured graph, in tokens of one group; 0: eager
   bool sparse_context_parallel = false;  // enable_dsa_cp: prefill tokens, not heads, are split over TP in attention
   std::int64_t indexer_every = 1;        // layers that share one selection (index_topk_freq)
-  bool kernel_only = false;          // operator traces: no host time, no eager launches
+  bool kernel_only = false;              // operator traces: no host time, no eager launches
 };
 
 // One group's share of a step, averaged over the groups that run in lock-step.
@@ -73,7 +72,6 @@ class StepModel {
  private:
   StepSetup setup_;
   double select_limit_ = 0;
-  double launch_layers_ = 0;    // layers weighted by their operators
   double split_params_ = 0;     // cut by TP, on one device
   double sequence_params_ = 0;  // replicated, applied to a 1/TP share of the tokens
   double copied_params_ = 0;    // replicated, applied to every token
