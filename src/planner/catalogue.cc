@@ -170,7 +170,6 @@ void read_engine(const YAML::Node& node, std::string_view origin, Status& status
   f.read("graph_gb_per_five", out.graph_gb_per_five, 0, 100);
   if (f.has("times")) {
     Fields t(f.child("times"), origin, status);
-    t.read("request_ms", out.times.request_ms, 0, 1e5);
     t.read("host_ms", out.times.host_ms, 0, 1e4);
     t.read("graph_layer_ms", out.times.graph_layer_ms, 0, 1e3);
     t.read("eager_layer_ms", out.times.eager_layer_ms, 0, 1e3);

@@ -34,7 +34,6 @@ struct Node {
 
 // Step-time numbers of one engine and version range, fitted on measurements.yaml (time_model.h says what each does).
 struct EngineTimes {
-  double request_ms = 0;      // a request: HTTP, chat template, tokenizer, queue to the engine
   double host_ms = 0;         // a step: scheduler, sampling, host
   double graph_layer_ms = 0;  // a layer of a captured step
   double eager_layer_ms = 0;  // a layer launched operator by operator

@@ -90,7 +90,7 @@ struct Instance {
   double busy_prefill_ms = 0, busy_decode_ms = 0;
 };
 
-enum class Kind : std::uint8_t { kArrival, kRouted, kStart, kStepEnd, kTransferred, kFailure, kRepair };
+enum class Kind : std::uint8_t { kArrival, kStart, kStepEnd, kTransferred, kFailure, kRepair };
 
 struct Event {
   double time;
@@ -164,9 +164,6 @@ class Simulation {
       case Kind::kArrival:
         send_due(event.time);
         break;
-      case Kind::kRouted:
-        route(event.request, event.time);
-        break;
       case Kind::kStart:
         instances_[event.instance].starting = false;
         if (!instances_[event.instance].busy && instances_[event.instance].up) start_step(event.instance, event.time);
@@ -210,11 +207,7 @@ class Simulation {
       const auto request = static_cast<std::uint32_t>(next_++);
       ++in_flight_;
       sent_[request] = now;
-      if (cluster_.front_end_ms > 0) {
-        push(now + cluster_.front_end_ms, Kind::kRouted, 0, 0, request, 0);
-      } else {
-        route(request, now);
-      }
+      route(request, now);
     }
   }
 

@@ -60,7 +60,6 @@ struct PoolSetup {
 struct ClusterSetup {
   std::vector<PoolSetup> pools;  // one mixed, or prefill and decode
   std::int64_t concurrency = 0;  // requests that clients keep in flight; 0: open arrivals
-  double front_end_ms = 0;       // from the client to the scheduler: HTTP, template, tokenizer
   double transfer_ms = 0;        // handshake of a transfer
   double transfer_bytes_per_token = 0, transfer_bytes_fixed = 0;
   double transfer_gb_s = 0;  // of one decode group; 0: only the handshake

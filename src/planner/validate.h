@@ -88,7 +88,8 @@ struct ErrorSummary {
 // Groups: fitted, held out, held out without arrival-limited rows, by metric, null predictor, by system.
 std::vector<ErrorSummary> summarise(const std::vector<ValidationRow>& rows);
 
-// Fits the nine step-time numbers on the training rows (mean absolute logarithmic error, Nelder-Mead on logarithms).
+// Fits the eight step-time numbers on the training rows: mean absolute logarithmic error and a weak prior, by
+// Nelder-Mead on logarithms.
 struct FitResult {
   EngineTimes times;
   double error_before = 0, error_after = 0;
