@@ -10,8 +10,12 @@
 namespace perigee::planner {
 namespace {
 
-const ModelShape& model(const char* name) { return **built_in_catalogue().model(name); }
-WeightFormat format(const char* name) { return *find_format(name); }
+const ModelShape& model(const char* name) {
+  return **built_in_catalogue().model(name);
+}
+WeightFormat format(const char* name) {
+  return *find_format(name);
+}
 
 // Expected numbers: spec model.md 1.7, ascend.md 4.2 and 4.4.
 TEST(ModelShape, KimiK3ToTheByte) {

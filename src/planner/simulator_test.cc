@@ -104,7 +104,8 @@ double replay_tokens_per_second(const std::vector<ReplayPool>& pools, const Requ
     double sequences = 0;
     double context = 0;
     for (Group& group : pool.groups) {
-      while (!group.waiting.empty() && std::ssize(group.prefill) + std::ssize(group.decode) < pool.setup.max_sequences) {
+      while (!group.waiting.empty() &&
+             std::ssize(group.prefill) + std::ssize(group.decode) < pool.setup.max_sequences) {
         const Request& request = traffic.requests[group.waiting.front().request];
         const Sequence sequence{group.waiting.front().request, static_cast<double>(request.input),
                                 entry ? 0.0 : static_cast<double>(request.input), static_cast<double>(request.output)};
@@ -125,8 +126,8 @@ double replay_tokens_per_second(const std::vector<ReplayPool>& pools, const Requ
         if (sequence.prompt_left <= 0) load.prompts += 1;
         if (budget <= 0) break;
       }
-      pool_tokens += load.prefill_tokens +
-                     static_cast<double>(group.decode.size()) * pool.setup.model->tokens_per_sequence();
+      pool_tokens +=
+          load.prefill_tokens + static_cast<double>(group.decode.size()) * pool.setup.model->tokens_per_sequence();
       if (load.prefill_tokens > worst.prefill_tokens) worst = load;
       sequences = std::max(sequences, static_cast<double>(group.decode.size()));
       double here = 0;
@@ -275,8 +276,9 @@ TEST(Simulator, PrefixCacheAndFailuresActAsTheyShould) {
 TEST(Simulator, ReadsTracesAndRefusesBadOnes) {
   const std::string path = testing::TempDir() + "planner_trace.jsonl";
   const auto write = [&](const std::string& text) { std::ofstream(path) << text; };
-  write("{\"timestamp\":5,\"input_length\":10,\"output_length\":2,\"hash_ids\":[1,2]}\n\n"
-        "{\"timestamp\":0,\"input_length\":7,\"output_length\":1}\n");
+  write(
+      "{\"timestamp\":5,\"input_length\":10,\"output_length\":2,\"hash_ids\":[1,2]}\n\n"
+      "{\"timestamp\":0,\"input_length\":7,\"output_length\":1}\n");
   const auto trace = read_trace(path, 100);
   ASSERT_TRUE(trace.ok()) << trace.status().message();
   ASSERT_EQ(trace->requests.size(), 2U);
