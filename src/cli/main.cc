@@ -8,10 +8,12 @@ namespace perigee::cli {
 // (declaration here, definition in the command's own file)
 void register_inspect(const CommandGroups& groups, int& exit_code);
 void register_synth(const CommandGroups& groups, int& exit_code);
+void register_verify_text(const CommandGroups& groups, int& exit_code);
 
 constexpr RegisterCommand kCommands[] = {
     register_inspect,
     register_synth,
+    register_verify_text,
 };
 
 }  // namespace perigee::cli

@@ -15,6 +15,7 @@ struct VectorReport {
   std::size_t passed = 0;
   std::size_t total = 0;
   std::vector<std::string> failures;  // "case id: what differs"
+  std::string note;                   // figures beside the counts
 
   void add(const std::string& id, const std::string& difference) {
     ++total;
