@@ -1,7 +1,7 @@
 #include "cache/keys.h"
 
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <string_view>
 
 namespace perigee {
@@ -112,13 +112,8 @@ CacheKey block_key(const CacheKey& parent, const BlockTokensView& block) {
   Sha256 hash;
   hash.update(parent);
   update_u32(hash, static_cast<std::uint32_t>(block.tokens.size()));
-  std::array<std::byte, 4 * kBlockTokens> ids;
-  std::size_t filled = 0;
-  for (const TokenId token : block.tokens) {
-    for (int shift = 0; shift < 32; shift += 8)
-      ids[filled++] = static_cast<std::byte>(static_cast<std::uint32_t>(token) >> shift);
-  }
-  hash.update(std::span(ids).first(filled));
+  static_assert(std::endian::native == std::endian::little && sizeof(TokenId) == 4);
+  hash.update(std::as_bytes(block.tokens));
   update_u32(hash, static_cast<std::uint32_t>(block.images.size()));
   for (const BlockSpan& span : block.images) {
     update_u32(hash, span.first);

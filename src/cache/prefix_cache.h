@@ -18,7 +18,7 @@ namespace perigee {
 struct DiskTierOptions {
   std::string directory;                    // empty: no disk tier
   std::int64_t budget_bytes = 0;            // 0: no limit
-  std::int64_t write_bytes_per_day = -1;    // -1: a tenth of the file system's size (docs/cache.md), 0: no limit
+  std::int64_t write_bytes_per_day = -1;    // -1: a twentieth of the file system's size (docs/cache.md), 0: no limit
   std::int64_t write_bytes_per_second = 0;  // 0: no cap
   std::int64_t queue_bytes = std::int64_t{2} << 30;  // objects that wait to be written, beyond the RAM budget
 };
@@ -114,8 +114,9 @@ class PrefixCache {
   virtual std::unique_ptr<CacheSession> begin(const CacheRoot& root, std::span<const TokenId> prompt,
                                               std::span<const ImageSpan> images, std::int64_t system_end) = 0;
 
-  // Drops the oldest objects in RAM that no request uses until blocks of `bytes` cost have gone; returns what went.
-  virtual std::int64_t reclaim_blocks(std::int64_t bytes) = 0;
+  // Drops the oldest object in RAM that no request uses (with what is below it): for a page pool that ran dry. False:
+  // nothing is left. Pages of objects that wait for their write come back after it.
+  virtual bool reclaim() = 0;
   // Waits until everything queued is on disk.
   virtual void flush() = 0;
 

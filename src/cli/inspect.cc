@@ -12,6 +12,7 @@
 #include "checkpoint/weights.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "cli/inspect_cache.h"
 
 namespace perigee::cli {
 namespace {
@@ -181,13 +182,21 @@ Json to_json(const Report& report) {
 void register_inspect(const CommandGroups& groups, int& exit_code) {
   struct Arguments {
     std::string directory;
+    std::string cache_directory;
     bool json = false;
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = groups.root->add_subcommand("inspect", "What a checkpoint is and what memory it needs");
-  command->add_option("dir", arguments->directory, "Checkpoint folder")->required();
+  auto* what = command->add_option_group("what", "");
+  what->add_option("dir", arguments->directory, "Checkpoint folder");
+  what->add_option("--cache", arguments->cache_directory, "Prefix cache directory");
+  what->require_option(1);
   command->add_flag("--json", arguments->json, "Machine-readable output");
   command->callback([arguments, &exit_code] {
+    if (!arguments->cache_directory.empty()) {
+      exit_code = inspect_cache(arguments->cache_directory, arguments->json);
+      return;
+    }
     const auto report = inspect(arguments->directory);
     if (!report.ok()) {
       fmt::print(stderr, "perigee inspect: {}\n", report.status().message());

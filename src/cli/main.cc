@@ -9,11 +9,13 @@ namespace perigee::cli {
 void register_inspect(const CommandGroups& groups, int& exit_code);
 void register_synth(const CommandGroups& groups, int& exit_code);
 void register_verify_text(const CommandGroups& groups, int& exit_code);
+void register_verify_cache(const CommandGroups& groups, int& exit_code);
 
 constexpr RegisterCommand kCommands[] = {
     register_inspect,
     register_synth,
     register_verify_text,
+    register_verify_cache,
 };
 
 }  // namespace perigee::cli
