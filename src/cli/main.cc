@@ -10,12 +10,16 @@ void register_inspect(const CommandGroups& groups, int& exit_code);
 void register_synth(const CommandGroups& groups, int& exit_code);
 void register_verify_text(const CommandGroups& groups, int& exit_code);
 void register_verify_cache(const CommandGroups& groups, int& exit_code);
+void register_plan_check(const CommandGroups& groups, int& exit_code);
+void register_plan_emit(const CommandGroups& groups, int& exit_code);
 
 constexpr RegisterCommand kCommands[] = {
     register_inspect,
     register_synth,
     register_verify_text,
     register_verify_cache,
+    register_plan_check,
+    register_plan_emit,
 };
 
 }  // namespace perigee::cli

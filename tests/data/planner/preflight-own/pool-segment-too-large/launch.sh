@@ -1,0 +1,8 @@
+#!/bin/bash
+export HCCL_BUFFSIZE=1024
+export PYTHONHASHSEED=0 MOONCAKE_CONFIG_PATH=/etc/mooncake.json HCCL_INTRA_ROCE_ENABLE=1
+vllm serve /models/DeepSeek-V3.1-w8a8 --served-model-name ds --port 8006 \
+  --tensor-parallel-size 8 --data-parallel-size 2 --enable-expert-parallel --quantization ascend \
+  --max-model-len 32768 --max-num-batched-tokens 8192 --max-num-seqs 16 \
+  --kv-transfer-config '{"kv_connector":"AscendStoreConnector","kv_role":"kv_both",
+    "kv_connector_extra_config":{"backend":"mooncake"}}'
