@@ -363,10 +363,10 @@ void Rules::check_fields(const Server& server, const std::string& where, const F
              fix);
       continue;
     }
-    if (const auto names = facts_.enum_names.find(member.key);
-        names != facts_.enum_names.end() && member.value->kind == ValueKind::kString) {
+    if (const auto choices = facts_.enum_names.find(member.key);
+        choices != facts_.enum_names.end() && member.value->kind == ValueKind::kString) {
       FlagSpec spec;
-      spec.choices = names->second;
+      spec.choices = choices->second;
       check_value(server, member.key, spec, *member.value);
       continue;
     }

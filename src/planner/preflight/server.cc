@@ -173,6 +173,12 @@ bool is_address(std::string_view text) {
   return dots == 3;
 }
 
+std::string master_of(const Server& server) {
+  if (server.sglang()) return server.launch->text("--dist-init-addr");
+  const std::string master = server.launch->text("--master-addr");
+  return master.empty() ? server.launch->text("--data-parallel-address") : master;
+}
+
 std::int64_t align_up(std::int64_t value, std::int64_t unit) {
   return (value + unit - 1) / unit * unit;
 }

@@ -103,11 +103,11 @@ class Rules {
   void environment_rules(const Server& server);
   void pool_rules(const Server& server);
 
-  // rules_cluster.cc: several processes together
+  // rules_pd.cc and rules_nodes.cc: several processes together
   void ports(const Server& server);
-  void nodes();
   void prefill_decode();
   void proxies();
+  void nodes();
   void network();
   void ray();
   void online_dp();
@@ -131,6 +131,8 @@ class Rules {
 // Small helpers shared by the rule files.
 std::string shown(const Text& text);
 bool is_address(std::string_view text);  // dotted IPv4
+// Address (and port) of the first node that this command names, "" when it names none.
+std::string master_of(const Server& server);
 std::int64_t align_up(std::int64_t value, std::int64_t unit);
 
 }  // namespace perigee::planner
