@@ -6,6 +6,8 @@ namespace perigee::cli {
 
 // One line a command, in the order of --help.
 // (declaration here, definition in the command's own file)
+void register_bench(const CommandGroups& groups, int& exit_code);
+void register_doctor(const CommandGroups& groups, int& exit_code);
 void register_inspect(const CommandGroups& groups, int& exit_code);
 void register_synth(const CommandGroups& groups, int& exit_code);
 void register_verify_text(const CommandGroups& groups, int& exit_code);
@@ -20,6 +22,8 @@ constexpr RegisterCommand kCommands[] = {
     register_verify_cache,
     register_plan_check,
     register_plan_emit,
+    register_bench,
+    register_doctor,
 };
 
 }  // namespace perigee::cli
@@ -34,7 +38,7 @@ int main(int argc, char** argv) {
   groups.plan->require_subcommand(1);
   int exit_code = 0;
   for (const auto register_command : perigee::cli::kCommands) {
-    if (register_command != nullptr) register_command(groups, exit_code);
+    register_command(groups, exit_code);
   }
   try {
     app.parse(argc, argv);

@@ -1,8 +1,10 @@
 // Which table runs: PERIGEE_ISA, or the best that this machine has.
 #include <cstdlib>
 
+#include "kernels/avx2/probe.h"
 #include "kernels/kernels.h"
 #include "kernels/paths.h"
+#include "kernels/probe.h"
 
 namespace perigee {
 namespace {
@@ -84,6 +86,12 @@ std::vector<std::string> missing_kernels() {
       missing.push_back(fmt::format("{}: {}", path.name, lacks));
   }
   return missing;
+}
+
+std::vector<FlopProbe> runnable_probes() {
+  std::vector<FlopProbe> probes;
+  if (missing_for_avx2().empty()) probes.push_back({"avx2 fma", 12.0 * 8 * 2, avx2::burn_fma});
+  return probes;
 }
 
 }  // namespace perigee

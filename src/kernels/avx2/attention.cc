@@ -73,10 +73,10 @@ inline void score_tile(const float* keys, std::int64_t stride, const float* cons
   for (std::int64_t v = 0; v < vectors; ++v) {
     Vec qs[kHeads];
 #pragma GCC unroll 4
-    for (int h = 0; h < kHeads; ++h) qs[h] = load(q[h] + v * kLanes);
+    for (int h = 0; h < kHeads; ++h) qs[h] = load_once(q[h] + v * kLanes);
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) {
-      const Vec key = load(keys + j * stride + v * kLanes);
+      const Vec key = load_once(keys + j * stride + v * kLanes);
 #pragma GCC unroll 4
       for (int h = 0; h < kHeads; ++h) acc[j][h] = _mm256_fmadd_ps(key, qs[h], acc[j][h]);
     }
@@ -98,10 +98,10 @@ inline void value_tile(const float* values, std::int64_t stride, std::int64_t co
   for (std::int64_t j = 0; j < count; ++j) {
     Vec row[kVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) row[v] = load(values + j * stride + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) row[v] = load_once(values + j * stride + v * kLanes);
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
-      const Vec share = _mm256_broadcast_ss(p + h * kBlockKeys + j);
+      const Vec share = broadcast_once(p + h * kBlockKeys + j);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sums[h][v] = _mm256_fmadd_ps(share, row[v], sums[h][v]);
     }

@@ -59,12 +59,11 @@ constinit const Mxfp4Tables kMxfp4Tables = mxfp4_tables(std::make_integer_sequen
 
 template <typename Decoder>
 static std::int64_t expand_steps(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t n, float* out) {
-  Decoder decoder;
-  decoder.begin(w, row);
+  const Decoder decoder(w, row);
   const std::int64_t steps = n / kStep;
   for (std::int64_t s = 0; s < steps; ++s) {
     Vec ws[4];
-    decoder.step(begin / kStep + s, ws);
+    decoder.step(0, begin / kStep + s, ws);
     for (int v = 0; v < 4; ++v) store(out + s * kStep + v * kLanes, ws[v]);
   }
   return steps * kStep;

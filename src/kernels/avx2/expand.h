@@ -23,42 +23,55 @@ void pack(LaneOrder order, const float* x, std::int64_t n, float* out);
 // multiple of 32.
 void expand(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t n, float* out);
 
+// Decoders read steps of consecutive rows of one matrix: step(r, s) is step s of row `first + r`, r < 6.
+// Addresses are two base pointers and one stride, so that six rows fit the general registers.
+struct RowBases {
+  const std::byte* low;
+  const std::byte* high;  // row 3
+  std::int64_t stride;
+  RowBases(const std::byte* first, std::int64_t row_stride)
+      : low(first), high(first + 3 * row_stride), stride(row_stride) {}
+  const std::byte* row(int r) const { return r < 3 ? low + r * stride : high + (r - 3) * stride; }
+};
+
 struct F32Decoder {
-  const float* data;
-  void begin(const Matrix& w, std::int64_t row) { data = reinterpret_cast<const float*>(w.data + row * w.row_bytes); }
-  inline void step(std::int64_t s, Vec* out) const {
-    const float* from = data + s * kStep;
+  RowBases data;
+  F32Decoder(const Matrix& w, std::int64_t row) : data(w.data + row * w.row_bytes, w.row_bytes) {}
+  inline void step(int r, std::int64_t s, Vec* out) const {
+    const auto* from = reinterpret_cast<const float*>(data.row(r)) + s * kStep;
     for (int v = 0; v < 4; ++v) out[v] = load(from + v * kLanes);
   }
 };
 
 struct Bf16Decoder {
-  const std::byte* data;
-  void begin(const Matrix& w, std::int64_t row) { data = w.data + row * w.row_bytes; }
-  inline void step(std::int64_t s, Vec* out) const {
-    const std::byte* from = data + s * (2 * kStep);
-    const Int high = _mm256_set1_epi32(static_cast<int>(0xFFFF0000U));
+  RowBases data;
+  Bf16Decoder(const Matrix& w, std::int64_t row) : data(w.data + row * w.row_bytes, w.row_bytes) {}
+  inline void step(int r, std::int64_t s, Vec* out) const {
+    const std::byte* from = data.row(r) + s * (2 * kStep);
     for (int half = 0; half < 2; ++half) {
       const Int words = _mm256_loadu_si256(reinterpret_cast<const Int*>(from + 32 * half));
       out[2 * half] = _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
-      out[2 * half + 1] = _mm256_castsi256_ps(_mm256_and_si256(words, high));
+      out[2 * half + 1] = _mm256_castsi256_ps(_mm256_blend_epi16(words, _mm256_setzero_si256(), 0x55));
     }
   }
 };
 
-// 16 bytes of nibbles through two byte tables that hold the lower and the upper half of the bf16 value of each code.
-static inline void decode_nibbles(const std::byte* from, __m128i low_table, __m128i high_table, Vec* out) {
+// 16 bytes of nibbles through two byte tables, repeated in both lanes, that hold the lower and the upper half of the
+// bf16 value of each code.
+static inline void decode_nibbles(const std::byte* from, Int low_table, Int high_table, Vec* out) {
   const Int bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
   const Int codes = _mm256_and_si256(_mm256_srlv_epi64(bytes, _mm256_setr_epi64x(0, 0, 4, 4)), _mm256_set1_epi8(15));
-  const Int low = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(low_table), codes);
-  const Int high = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(high_table), codes);
-  const Int upper_half = _mm256_set1_epi32(static_cast<int>(0xFFFF0000U));
+  const Int low = _mm256_shuffle_epi8(low_table, codes);
+  const Int high = _mm256_shuffle_epi8(high_table, codes);
   const Int first = _mm256_unpacklo_epi8(low, high);
   const Int second = _mm256_unpackhi_epi8(low, high);
   out[0] = _mm256_castsi256_ps(_mm256_slli_epi32(first, 16));
-  out[1] = _mm256_castsi256_ps(_mm256_and_si256(first, upper_half));
+  out[1] = _mm256_castsi256_ps(_mm256_blend_epi16(first, _mm256_setzero_si256(), 0x55));
   out[2] = _mm256_castsi256_ps(_mm256_slli_epi32(second, 16));
-  out[3] = _mm256_castsi256_ps(_mm256_and_si256(second, upper_half));
+  out[3] = _mm256_castsi256_ps(_mm256_blend_epi16(second, _mm256_setzero_si256(), 0x55));
+}
+static inline Int both_lanes(const std::uint8_t* table) {
+  return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
 }
 
 // kMxfp4Tables.of_scale[byte]: the bf16 values of the 16 codes times 2^(byte - 127), low bytes then high bytes. So the
@@ -74,36 +87,35 @@ extern const Mxfp4Tables kMxfp4Tables;
 extern const NibbleTable kInt4Table;  // code - 8
 
 struct Mxfp4Decoder {
-  const std::byte* data;
-  const std::uint8_t* scales;
-  void begin(const Matrix& w, std::int64_t row) {
-    data = w.data + row * w.row_bytes;
-    scales = reinterpret_cast<const std::uint8_t*>(w.scales + row * w.scale_row_bytes);
-  }
-  inline void step(std::int64_t s, Vec* out) const {
-    const NibbleTable& table = kMxfp4Tables.of_scale[scales[s]];
-    decode_nibbles(data + s * 16, _mm_load_si128(reinterpret_cast<const __m128i*>(table.low)),
-                   _mm_load_si128(reinterpret_cast<const __m128i*>(table.high)), out);
+  RowBases data;
+  RowBases scales;
+  Mxfp4Decoder(const Matrix& w, std::int64_t row)
+      : data(w.data + row * w.row_bytes, w.row_bytes), scales(w.scales + row * w.scale_row_bytes, w.scale_row_bytes) {}
+  inline void step(int r, std::int64_t s, Vec* out) const {
+    const NibbleTable& table = kMxfp4Tables.of_scale[static_cast<std::uint8_t>(scales.row(r)[s])];
+    decode_nibbles(data.row(r) + s * 16, both_lanes(table.low), both_lanes(table.high), out);
   }
 };
 
 // bf16 scales, groups of 32 << shift columns.
 struct Int4Decoder {
-  const std::byte* data;
-  const std::byte* scales;
+  RowBases data;
+  RowBases scales;
   int shift;
-  void begin(const Matrix& w, std::int64_t row) {
-    data = w.data + row * w.row_bytes;
-    scales = w.scales + row * w.scale_row_bytes;
-    shift = w.group >= w.cols ? 62 : __builtin_ctzll(static_cast<std::uint64_t>(w.group)) - 5;
-  }
-  inline void step(std::int64_t s, Vec* out) const {
+  Int low;
+  Int high;
+  Int4Decoder(const Matrix& w, std::int64_t row)
+      : data(w.data + row * w.row_bytes, w.row_bytes),
+        scales(w.scales + row * w.scale_row_bytes, w.scale_row_bytes),
+        shift(w.group >= w.cols ? 62 : __builtin_ctzll(static_cast<std::uint64_t>(w.group)) - 5),
+        low(both_lanes(kInt4Table.low)),
+        high(both_lanes(kInt4Table.high)) {}
+  inline void step(int r, std::int64_t s, Vec* out) const {
     std::int16_t scale;
-    __builtin_memcpy(&scale, scales + 2 * (s >> shift), 2);
-    const Vec scales_of_step = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_set1_epi16(scale), 16));
-    decode_nibbles(data + s * 16, _mm_load_si128(reinterpret_cast<const __m128i*>(kInt4Table.low)),
-                   _mm_load_si128(reinterpret_cast<const __m128i*>(kInt4Table.high)), out);
-    for (int v = 0; v < 4; ++v) out[v] = _mm256_mul_ps(out[v], scales_of_step);
+    __builtin_memcpy(&scale, scales.row(r) + 2 * (s >> shift), 2);
+    const Vec factor = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_set1_epi16(scale), 16));
+    decode_nibbles(data.row(r) + s * 16, low, high, out);
+    for (int v = 0; v < 4; ++v) out[v] = _mm256_mul_ps(out[v], factor);
   }
 };
 

@@ -4,7 +4,7 @@
 // Which column sits in which lane depends on the weight format alone (order.h), so tokens, rows and threads never
 // change a bit.
 //
-// One token: rows are decoded in registers, 4 or 8 at a time; bound by reading the weights.
+// One token: rows are decoded in registers, 4 or 6 at a time; bound by reading the weights.
 // More tokens: 16 rows x 512 columns are expanded to floats once in L2 and multiplied with all tokens in tiles of
 // 4 rows x 3 tokens (12 chains, 7 loads); bound by FMA.
 #include "kernels/avx2/avx2.h"
@@ -15,11 +15,12 @@ namespace perigee::avx2 {
 namespace {
 
 constexpr std::int64_t kBlock = 512;
+constexpr std::int64_t kStride = kBlock + 16;  // a power of two apart, rows would share a few sets of L1
 constexpr std::int64_t kPanelRows = 16;
 constexpr std::int64_t kTokenBlock = 6;    // 12 KiB of L1 with 512 columns
-constexpr std::int64_t kTokenChunk = 192;  // packed activations of one chunk: 384 KiB
+constexpr std::int64_t kTokenChunk = 144;  // packed activations of one chunk: 304 KiB of L2
 
-// 4 rows x kTokens tokens over `vectors` vectors. Rows of w and tokens of x lie kBlock floats apart.
+// 4 rows x kTokens tokens over `vectors` vectors. Rows of w and tokens of x lie kStride floats apart.
 template <int kTokens>
 inline void tile(const float* w, const float* x, std::int64_t vectors, __m128* sums) {
   Vec acc[4][kTokens];
@@ -31,10 +32,10 @@ inline void tile(const float* w, const float* x, std::int64_t vectors, __m128* s
   for (std::int64_t v = 0; v < vectors; ++v) {
     Vec xs[kTokens];
 #pragma GCC unroll 4
-    for (int t = 0; t < kTokens; ++t) xs[t] = load(x + t * kBlock + v * kLanes);
+    for (int t = 0; t < kTokens; ++t) xs[t] = load_once(x + t * kStride + v * kLanes);
 #pragma GCC unroll 4
     for (int r = 0; r < 4; ++r) {
-      const Vec ws = load(w + r * kBlock + v * kLanes);
+      const Vec ws = load_once(w + r * kStride + v * kLanes);
 #pragma GCC unroll 4
       for (int t = 0; t < kTokens; ++t) acc[r][t] = _mm256_fmadd_ps(ws, xs[t], acc[r][t]);
     }
@@ -77,8 +78,8 @@ inline void emit(const Output& out, std::int64_t token, std::int64_t row, std::i
 
 void many_tokens(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::int64_t row_end, const float* x,
                  std::int64_t x_stride, std::int64_t tokens, const Output& out) {
-  float* packed = scratch(Scratch::kActivations, (tokens < kTokenChunk ? tokens : kTokenChunk) * kBlock);
-  float* panel = scratch(Scratch::kWeights, kPanelRows * kBlock);
+  float* packed = scratch(Scratch::kActivations, (tokens < kTokenChunk ? tokens : kTokenChunk) * kStride);
+  float* panel = scratch(Scratch::kWeights, kPanelRows * kStride);
   for (std::int64_t chunk = 0; chunk < tokens; chunk += kTokenChunk) {
     const std::int64_t chunk_tokens = tokens - chunk < kTokenChunk ? tokens - chunk : kTokenChunk;
     for (std::int64_t k = 0; k < w.cols; k += kBlock) {
@@ -87,29 +88,29 @@ void many_tokens(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::
       const bool first = k == 0;
       const bool last = k + kBlock >= w.cols;
       for (std::int64_t t = 0; t < chunk_tokens; ++t) {
-        pack(order, x + (chunk + t) * x_stride + k, columns, packed + t * kBlock);
+        pack(order, x + (chunk + t) * x_stride + k, columns, packed + t * kStride);
       }
       for (std::int64_t row = row_begin; row < row_end; row += kPanelRows) {
         const std::int64_t rows = row_end - row < kPanelRows ? row_end - row : kPanelRows;
         const std::int64_t padded = (rows + 3) / 4 * 4;
-        for (std::int64_t r = 0; r < rows; ++r) expand(w, row + r, k, columns, panel + r * kBlock);
-        for (std::int64_t i = rows * kBlock; i < padded * kBlock; ++i) panel[i] = 0;
+        for (std::int64_t r = 0; r < rows; ++r) expand(w, row + r, k, columns, panel + r * kStride);
+        for (std::int64_t i = rows * kStride; i < padded * kStride; ++i) panel[i] = 0;
         for (std::int64_t t = 0; t < chunk_tokens; t += kTokenBlock) {
           const std::int64_t end = t + kTokenBlock < chunk_tokens ? t + kTokenBlock : chunk_tokens;
           for (std::int64_t r = 0; r < rows; r += 4) {
-            const float* rows_at = panel + r * kBlock;
+            const float* rows_at = panel + r * kStride;
             const std::int64_t valid = rows - r < 4 ? rows - r : 4;
             std::int64_t u = t;
             __m128 sums[3];
             for (; u + 3 <= end; u += 3) {
-              tile<3>(rows_at, packed + u * kBlock, vectors, sums);
+              tile<3>(rows_at, packed + u * kStride, vectors, sums);
               for (int i = 0; i < 3; ++i) emit(out, chunk + u + i, row + r, valid, sums[i], first, last);
             }
             if (end - u == 2) {
-              tile<2>(rows_at, packed + u * kBlock, vectors, sums);
+              tile<2>(rows_at, packed + u * kStride, vectors, sums);
               for (int i = 0; i < 2; ++i) emit(out, chunk + u + i, row + r, valid, sums[i], first, last);
             } else if (end - u == 1) {
-              tile<1>(rows_at, packed + u * kBlock, vectors, sums);
+              tile<1>(rows_at, packed + u * kStride, vectors, sums);
               emit(out, chunk + u, row + r, valid, sums[0], first, last);
             }
           }
@@ -119,40 +120,43 @@ void many_tokens(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::
   }
 }
 
-// kRows rows (a multiple of 4) of one token, decoded on the way from memory to the registers.
+// kRows rows of one token, decoded on the way from memory to the registers; the activations of a step stay in four
+// registers. Rows beyond the range (kRows = 6 at its end) never occur: the caller hands those to many_tokens.
 template <typename Decoder, int kRows>
 inline void one_token_rows(const Matrix& w, std::int64_t row, const float* packed, const Output& out) {
-  Decoder decoder[kRows];
-  for (int r = 0; r < kRows; ++r) decoder[r].begin(w, row + r);
+  const Decoder decoder(w, row);
   for (std::int64_t k = 0; k < w.cols; k += kBlock) {
     const std::int64_t columns = w.cols - k < kBlock ? w.cols - k : kBlock;
-    const std::int64_t steps = columns / kStep;
-    const float* x = packed + k;
+    const std::int64_t first_step = k / kStep;
+    const std::int64_t end_step = first_step + columns / kStep;
     Vec acc[kRows];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) acc[r] = zero();
-    for (std::int64_t s = 0; s < steps; ++s) {
+    for (std::int64_t s = first_step; s < end_step; ++s) {
+      Vec x[4];
+#pragma GCC unroll 4
+      for (int v = 0; v < 4; ++v) x[v] = load_once(packed + s * kStep + v * kLanes);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         Vec ws[4];
-        decoder[r].step(k / kStep + s, ws);
+        decoder.step(r, s, ws);
 #pragma GCC unroll 4
-        for (int v = 0; v < 4; ++v) acc[r] = _mm256_fmadd_ps(ws[v], load(x + s * kStep + v * kLanes), acc[r]);
+        for (int v = 0; v < 4; ++v) acc[r] = _mm256_fmadd_ps(ws[v], x[v], acc[r]);
       }
     }
     if (columns % kStep != 0) {
       alignas(32) float tail[kStep];
       for (int r = 0; r < kRows; ++r) {
-        expand(w, row + r, k + steps * kStep, columns % kStep, tail);
+        expand(w, row + r, end_step * kStep, columns % kStep, tail);
         for (int v = 0; v < 4; ++v) {
-          acc[r] = _mm256_fmadd_ps(load(tail + v * kLanes), load(x + steps * kStep + v * kLanes), acc[r]);
+          acc[r] = _mm256_fmadd_ps(load(tail + v * kLanes), load(packed + end_step * kStep + v * kLanes), acc[r]);
         }
       }
     }
     const bool last = k + kBlock >= w.cols;
-#pragma GCC unroll 2
-    for (int r = 0; r < kRows; r += 4) {
-      emit(out, 0, row + r, 4, sum_lanes(acc[r], acc[r + 1], acc[r + 2], acc[r + 3]), k == 0, last);
+    emit(out, 0, row, 4, sum_lanes(acc[0], acc[1], acc[2], acc[3]), k == 0, last);
+    if constexpr (kRows == 6) {
+      emit(out, 0, row + 4, 2, sum_lanes(acc[4], acc[5], zero(), zero()), k == 0, last);
     }
   }
 }
@@ -185,11 +189,11 @@ void gemm(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, const f
       one_token<F32Decoder, 4>(w, order, row_begin, row_end, x, out);
       return;
     case WeightFormat::kMxfp4:
-      one_token<Mxfp4Decoder, 8>(w, order, row_begin, row_end, x, out);
+      one_token<Mxfp4Decoder, 6>(w, order, row_begin, row_end, x, out);
       return;
     case WeightFormat::kInt4Group:
       if (order == LaneOrder::kNibbles && w.scale_format == ScaleFormat::kBf16) {
-        one_token<Int4Decoder, 8>(w, order, row_begin, row_end, x, out);
+        one_token<Int4Decoder, 4>(w, order, row_begin, row_end, x, out);
         return;
       }
       break;

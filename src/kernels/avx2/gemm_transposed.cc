@@ -34,10 +34,10 @@ inline void tile(const float* strip, std::int64_t rows, const float* x, std::int
   for (std::int64_t r = 0; r < rows; ++r) {
     Vec ws[kVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) ws[v] = load(strip + r * kStrip + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) ws[v] = load_once(strip + r * kStrip + v * kLanes);
 #pragma GCC unroll 4
     for (int t = 0; t < kTokens; ++t) {
-      const Vec xs = _mm256_broadcast_ss(x + t * x_stride + r);
+      const Vec xs = broadcast_once(x + t * x_stride + r);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) acc[t][v] = _mm256_fmadd_ps(ws[v], xs, acc[t][v]);
     }

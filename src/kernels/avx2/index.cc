@@ -84,10 +84,10 @@ inline void add_heads(const float* q, std::int64_t dim, const float* w, const fl
   for (std::int64_t d = 0; d < dim; ++d) {
     Vec key[kVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) key[v] = load(keys + d * kKeys + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) key[v] = load_once(keys + d * kKeys + v * kLanes);
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
-      const Vec query = _mm256_broadcast_ss(q + h * dim + d);
+      const Vec query = broadcast_once(q + h * dim + d);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) acc[h][v] = _mm256_fmadd_ps(query, key[v], acc[h][v]);
     }

@@ -24,6 +24,18 @@ static inline Vec load(const float* from) {
 static inline void store(float* to, Vec value) {
   _mm256_storeu_ps(to, value);
 }
+// Keeps one loaded vector in a register: the compiler would rather fold the load into each of its uses, and the tiles
+// would then be bound by loads.
+static inline Vec load_once(const float* from) {
+  Vec value = _mm256_loadu_ps(from);
+  asm("" : "+x"(value));
+  return value;
+}
+static inline Vec broadcast_once(const float* from) {
+  Vec value = _mm256_broadcast_ss(from);
+  asm("" : "+x"(value));
+  return value;
+}
 static inline Vec all(float value) {
   return _mm256_set1_ps(value);
 }

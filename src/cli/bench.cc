@@ -1,0 +1,120 @@
+#include "cli/bench.h"
+
+#include <sys/utsname.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/json.h"
+#include "cli/commands.h"
+#include "kernels/paths.h"
+
+namespace perigee::cli {
+namespace {
+
+std::string first_match(const std::string& path, std::string_view key) {
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with(key)) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
+}
+
+std::string load_average() {
+  std::ifstream in("/proc/loadavg");
+  std::string one;
+  std::string five;
+  in >> one >> five;
+  return one + " " + five;
+}
+
+void print(const Figure& f) {
+  std::string rates;
+  if (f.per_second > 0) rates += fmt::format("  {:9.2f} {}", f.per_second, f.unit);
+  if (f.bytes > 0) rates += fmt::format("  {:7.2f} GB/s", 1e-9 * f.bytes / f.time.seconds);
+  if (f.flops > 0) rates += fmt::format("  {:7.1f} GFLOP/s", 1e-9 * f.flops / f.time.seconds);
+  fmt::print("{:<10} {:<44} {} thr {:10.3f} ms (median {:.3f}, {} runs){}  {:3.0f} % {}\n", f.group, f.name, f.threads,
+             1e3 * f.time.seconds, 1e3 * f.time.median, f.time.runs, rates, 100 * f.share, f.bound);
+}
+
+Json to_json(const Figure& f) {
+  return {{"group", f.group},        {"name", f.name},      {"threads", f.threads},       {"seconds", f.time.seconds},
+          {"median", f.time.median}, {"runs", f.time.runs}, {"bytes", f.bytes},           {"flops", f.flops},
+          {"bound", f.bound},        {"share", f.share},    {"per_second", f.per_second}, {"unit", f.unit}};
+}
+
+struct Arguments {
+  std::string what = "all";
+  std::string threads;
+  double budget = 0.4;
+  bool json = false;
+};
+
+int run(const Arguments& arguments) {
+  const Result<const Kernels*> kernels = default_kernels();
+  if (!kernels.ok()) {
+    fmt::print(stderr, "{}\n", kernels.status().message());
+    return 2;
+  }
+  BenchOptions options;
+  options.budget = arguments.budget;
+  std::stringstream list(arguments.threads);
+  for (std::string one; std::getline(list, one, ',');) options.threads.push_back(std::max(1, std::atoi(one.c_str())));
+  if (options.threads.empty()) {
+    options.threads.push_back(1);
+    if (const int all = ThreadPool().size(); all > 1) options.threads.push_back(all);
+  }
+
+  Json report = {{"cpu", first_match("/proc/cpuinfo", "model name")},
+                 {"path", std::string((*kernels)->isa)},
+                 {"load", load_average()},
+                 {"roofline", Json::array()},
+                 {"figures", Json::array()}};
+  if (!arguments.json) {
+    fmt::print("cpu {}, path {}, load {}\n", report["cpu"].get<std::string>(), (*kernels)->isa, load_average());
+    for (const std::string& missing : missing_kernels()) fmt::print("path not on this machine: {}\n", missing);
+    fmt::print("one thread: CPU time; more: the clock; best of the runs; shares are of the roofline below\n");
+  }
+  for (const int threads : options.threads) {
+    const Roofline roofline = measure_roofline(threads, options.budget);
+    Json roof = {{"threads", threads}, {"read", roofline.read}};
+    for (const auto& [name, value] : roofline.flops) roof[name] = value;
+    report["roofline"].push_back(roof);
+    if (!arguments.json) {
+      fmt::print("roofline, {} thr: read {:.2f} GB/s", threads, 1e-9 * roofline.read);
+      for (const auto& [name, value] : roofline.flops) fmt::print(", {} {:.1f} GFLOP/s", name, 1e-9 * value);
+      fmt::print("\n");
+    }
+    if (arguments.what == "roofline") continue;
+    for (const Figure& figure : bench_operators(**kernels, roofline, options)) {
+      report["figures"].push_back(to_json(figure));
+      if (!arguments.json) print(figure);
+    }
+  }
+  report["load_after"] = load_average();
+  if (arguments.json) {
+    fmt::print("{}\n", report.dump(1));
+  } else {
+    fmt::print("load after {}\n", load_average());
+  }
+  return 0;
+}
+
+}  // namespace
+
+void register_bench(const CommandGroups& groups, int& exit_code) {
+  CLI::App* command = groups.root->add_subcommand("bench", "Measure this machine, the operators and a model");
+  auto arguments = std::make_shared<Arguments>();
+  command->add_option("what", arguments->what, "roofline, operators or all")
+      ->check(CLI::IsMember({"roofline", "operators", "all"}))
+      ->capture_default_str();
+  command->add_option("--threads", arguments->threads, "Thread counts, such as 1,2,4 (default: 1 and all cores)");
+  command->add_option("--budget", arguments->budget, "Seconds a figure")->capture_default_str();
+  command->add_flag("--json", arguments->json, "Machine-readable report");
+  command->callback([arguments, &exit_code] { exit_code = run(*arguments); });
+}
+
+}  // namespace perigee::cli
