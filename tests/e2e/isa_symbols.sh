@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Objects compiled for newer instructions may not define weak symbols: the linker could choose such a copy of a shared
+# inline function for code that runs on every machine.
+set -u
+bad=$(nm -C --defined-only "$@" 2>/dev/null | grep -E ' [WVu] ')
+[ -z "$bad" ] || { printf 'weak symbols in objects of an instruction-set path:\n%s\n' "$bad"; exit 1; }
