@@ -12,29 +12,12 @@ namespace {
 constexpr std::size_t kMaxVisited = 400000;
 
 bool docker_switch(const std::string& option) {
-  static const std::set<std::string> names = {"--rm",
-                                              "-d",
-                                              "-it",
-                                              "-ti",
-                                              "-i",
-                                              "-t",
-                                              "-itd",
-                                              "-dit",
-                                              "-td",
-                                              "-idt",
-                                              "-tid",
-                                              "--detach",
-                                              "--interactive",
-                                              "--tty",
-                                              "--privileged",
-                                              "--init",
-                                              "--read-only",
-                                              "--no-healthcheck",
-                                              "--oom-kill-disable",
-                                              "-P",
-                                              "--publish-all",
-                                              "-q"};
-  return names.count(option) != 0;
+  static const std::set<std::string> names = {
+      "--rm",        "--detach",         "--interactive",      "--tty",        "--privileged", "--init", "--quiet",
+      "--read-only", "--no-healthcheck", "--oom-kill-disable", "--publish-all"};
+  if (names.count(option) != 0) return true;
+  // Short switches in one word: -it, -itd.
+  return option.size() > 1 && option[0] == '-' && option.find_first_not_of("ditPq", 1) == std::string::npos;
 }
 
 Setting setting_of(const Text& text) {

@@ -107,6 +107,9 @@ void Extractor::read_script(const Text& script, const Environment& environment, 
   ParseFailure failure;
   const ShellList list = parse_shell(script, failure);
   if (!failure.message.empty()) problem(failure.line, failure.message);
+  if (const std::size_t at = script.value.find("\r\n"); at != std::string::npos) {
+    problem(script.line_at(at), "the script has Windows line ends: the shell passes the carriage return on as text");
+  }
   ShellHandlers handlers;
   handlers.command = [&](const ShellCommand& found) { command(found, container, depth); };
   handlers.source = [&](const std::string& name) -> const std::string* {
@@ -181,6 +184,10 @@ bool Extractor::launch_at(const std::vector<Word>& list, std::size_t at, const S
   const std::string program = base_name(text(at));
   if (program == "vllm" && text(at + 1) == "serve") {
     add_launch(LaunchKind::kVllm, list, at + 2, found, container, "vllm serve");
+    return true;
+  }
+  if (program == "vllm" && (text(at + 1).rfind("--", 0) == 0 || text(at + 1).rfind('/', 0) == 0)) {
+    problem(list[at].line(), fmt::format("`vllm {}`: the word serve is missing", text(at + 1)));
     return true;
   }
   if (program == "sglang" && text(at + 1) == "serve") {

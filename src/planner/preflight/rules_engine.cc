@@ -187,7 +187,9 @@ void Rules::companions(const Server& server) {
            "Balance scheduling works without prefill/decode disaggregation only.", "remove enable_balance_scheduling");
   }
   const Value* hierarchy = server.key({"enable_mc2_hierarchy_comm"});
-  if (hierarchy != nullptr && hierarchy->boolean().value_or(false)) {
+  const Value* algorithm = server.key({"mc2_comm_alg"});
+  if (algorithm != nullptr && algorithm->str() == "hierarchy") hierarchy = algorithm;
+  if (hierarchy != nullptr && (hierarchy == algorithm || hierarchy->boolean().value_or(false))) {
     if (server.model.experts() > 512) {
       report(server, "8.32", Severity::kError, hierarchy->line,
              fmt::format("Hierarchical communication supports at most 512 experts, {} has {}; the engine refuses.",

@@ -70,6 +70,11 @@ bool placeholder(const std::string& text, bool wants_address) {
   if (close != std::string::npos && close > open + 1 && std::isalpha(static_cast<unsigned char>(text[open + 1])) != 0) {
     return true;
   }
+  if (text.size() > 2 && text.front() == '{' && text.back() == '}' &&
+      text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", 1) ==
+          text.size() - 1) {
+    return true;
+  }
   if (text.find("{{") != std::string::npos && text.find("}}") != std::string::npos) return true;
   // x.x.x.x, xx.xx.xx.xx, xxx
   if (lower.find("x.x") != std::string::npos && lower.find_first_not_of("x.0123456789:/tcphs") == std::string::npos) {
@@ -302,6 +307,25 @@ void Rules::check_value(const Server& server, const std::string& name, const Fla
            near.empty() ? fmt::format("{} {}", name, spec.choices.front()) : fmt::format("{} {}", name, near));
     return;
   }
+  if (!spec.closed && !spec.choices.empty()) {
+    // Plug-ins add names, so only a misspelling or the name of another release is worth a warning.
+    if (contains(spec.choices, text)) return;
+    std::string near = nearest(text, spec.choices);
+    std::string release;
+    for (const std::string& other : flag_table_names()) {
+      if (other.rfind("vllm-ascend", 0) == 0 || other.rfind("vllm-", 0) != 0 || !server.vllm()) continue;
+      const auto table = flag_table(other);
+      if (!table.ok()) continue;
+      const auto flag = (*table)->flags.find(name);
+      if (flag != (*table)->flags.end() && contains(flag->second.choices, text)) release = (*table)->version;
+    }
+    if (near.empty() && release.empty()) return;
+    report(server, "8.29", Severity::kWarning, value.line,
+           fmt::format("\"{}\" is not among the known values of {} in this version{}.", shown(value.text), name,
+                       release.empty() ? std::string() : fmt::format(" ({} has it)", release)),
+           fmt::format("{} {}", name, near.empty() ? spec.choices.front() : near));
+    return;
+  }
   if (spec.integer() || spec.real()) {
     if (spec.has_type("None") && (text == "None" || text.empty())) return;
     if (name == "--max-model-len" && text == "auto") return;
@@ -516,7 +540,7 @@ void Rules::placeholders(const Server& server) {
     const bool address = name.find("address") != std::string::npos || name.find("host") != std::string::npos ||
                          name.find("addr") != std::string::npos;
     for (const Word& value : argument.values) {
-      if (!value.text.value.empty() && value.text.value[0] == '{') {
+      if (!value.text.value.empty() && value.text.value[0] == '{' && value.text.value.find('"') != std::string::npos) {
         // Only the address-like strings inside a JSON value can be placeholders.
         const std::size_t at = value.text.value.find("/path/to");
         if (at != std::string::npos) check(argument.written, value.text.sub(at, 24), false);
