@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "server/api/request.h"
 #include "text/grammar.h"
+#include "text/render.h"
 
 namespace perigee::cli {
 namespace {
@@ -156,6 +158,76 @@ class SchemaSuite {
   SuiteResult& result_;
 };
 
+constexpr std::int64_t kContextTokens = 4096;
+
+std::string replace_all(std::string text, std::string_view from, const std::string& to) {
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+// @REPEAT('text',CONTEXT) in a string: the text as often as the context has tokens.
+std::string expand_repeats(std::string body) {
+  constexpr std::string_view kOpen = "@REPEAT('";
+  constexpr std::string_view kClose = "',CONTEXT)";
+  const std::size_t begin = body.find(kOpen);
+  const std::size_t end = body.find(kClose);
+  if (begin == std::string::npos || end == std::string::npos) return body;
+  const std::string unit = body.substr(begin + kOpen.size(), end - begin - kOpen.size());
+  std::string repeated;
+  for (std::int64_t i = 0; i < kContextTokens; ++i) repeated += unit;
+  return body.replace(begin, end + kClose.size() - begin, repeated);
+}
+
+// What a server adds to validate(): the prompt is rendered and must fit.
+std::optional<api::ApiError> check_prompt(const std::string& body, const api::ApiConfig& config,
+                                          const Tokenizer& tokenizer) {
+  const auto json = api::parse_body(body);
+  if (!json.ok()) return json.error();
+  const auto request = api::parse_chat_completions(*json, config);
+  if (!request.ok()) return request.error();
+  if (!request->images.empty()) return std::nullopt;
+  const Json& arguments = *request->render;
+  const auto argument = [&](std::string_view name) {
+    const auto found = arguments.find(name);
+    return found == arguments.end() ? nullptr : &*found;
+  };
+  RenderRequest render_request;
+  render_request.messages = argument("messages");
+  render_request.tools = argument("tools");
+  render_request.tool_choice = argument("tool_choice");
+  render_request.response_format = argument("response_format");
+  render_request.thinking = request->thinking;
+  render_request.effort = arguments.value("thinking_effort", std::string());
+  const auto rendered = render(kDialectK3, tokenizer, render_request);
+  if (!rendered.ok()) return api::from_field_status(rendered.status());
+  if (rendered->prompt_tokens >= config.context_tokens) {
+    return api::context_length_exceeded(rendered->prompt_tokens, config.context_tokens, "messages");
+  }
+  return std::nullopt;
+}
+
+// Empty if the error is the expected one.
+std::string compare_error(const Json& expect, const std::optional<api::ApiError>& error, bool anthropic) {
+  const int status = expect.at("status").get<int>();
+  if (status == 200) return error ? fmt::format("was refused: {}", error->message) : std::string();
+  if (!error) return "was not refused";
+  if (error->status != status) return fmt::format("expected {}, found {}: {}", status, error->status, error->message);
+  const std::string param = expect.value("param", std::string());
+  if (error->param.substr(0, error->param.find_first_of(".[")) != param && !param.empty()) {
+    return fmt::format("expected param {}, found \"{}\"", param, error->param);
+  }
+  const auto body = parse_json(anthropic ? api::anthropic_error_body(*error, "r") : api::openai_error_body(*error));
+  for (const std::string_view name : {"code", "type"}) {
+    const auto wanted = expect.find(name);
+    if (wanted != expect.end() && body->at("error").value(std::string(name), Json()) != *wanted) {
+      return fmt::format("expected {} {}, found {}", name, wanted->dump(), body->dump());
+    }
+  }
+  return {};
+}
+
 ToolChoice tool_choice_of(const Json& value) {
   if (value == "none") return {.kind = ToolChoiceKind::kNone, .name = ""};
   if (value == "required") return {.kind = ToolChoiceKind::kRequired, .name = ""};
@@ -199,6 +271,33 @@ SuiteResult verify_grammar_suite(const Json& document, const Tokenizer& tokenize
     } else {
       result.failures.push_back(stop == ids.size() ? fmt::format("{}: was accepted", id)
                                                    : fmt::format("{}: id {} at {} was masked", id, ids[stop], stop));
+    }
+  }
+  return result;
+}
+
+SuiteResult verify_validate_suite(const Json& document, const Tokenizer& tokenizer) {
+  SuiteResult result;
+  result.name = "validate";
+  api::ApiConfig config;
+  config.models = {"kimi-k3"};
+  config.context_tokens = kContextTokens;
+  config.vocab = tokenizer.vocab();
+  for (const Json& item : document.at("cases")) {
+    const auto mode = item.at("mode").get<std::string>();
+    const auto path = item.at("path").get<std::string>();
+    config.mode = mode == "strict"    ? api::ApiMode::kStrict
+                  : mode == "lenient" ? api::ApiMode::kLenient
+                                      : api::ApiMode::kNormal;
+    std::string body = item.contains("raw_body") ? item.at("raw_body").get<std::string>() : item.at("body").dump();
+    body = expand_repeats(replace_all(std::move(body), "\"MODEL\"", "\"kimi-k3\""));
+    auto error = api::validate(path, body, config);
+    if (!error && path == "/v1/chat/completions") error = check_prompt(body, config, tokenizer);
+    const std::string difference = compare_error(item.at("expect"), error, path.starts_with("/v1/messages"));
+    if (difference.empty()) {
+      ++result.passed;
+    } else {
+      result.failures.push_back(fmt::format("{}: {}", item.at("id").get<std::string>(), difference));
     }
   }
   return result;

@@ -114,6 +114,13 @@ ApiError from_status(const Status& status, std::string param) {
   return error;
 }
 
+ApiError from_field_status(const Status& status) {
+  ApiError error = from_status(status);
+  const std::size_t colon = status.message().find(": ");
+  if (colon != std::string::npos && status.message().find(' ') > colon) error.param = status.message().substr(0, colon);
+  return error;
+}
+
 std::string openai_error_body(const ApiError& error) {
   return dump({{"error",
                 {{"message", error.message},

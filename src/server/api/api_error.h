@@ -38,6 +38,10 @@ ApiError loading();                        // 503
 // Maps the engine's and the text layer's errors; `param` is the field that the failing input came from.
 ApiError from_status(const Status& status, std::string param = "");
 
+// The same for a status whose message begins with the request's field and a colon, as those of the renderer and of the
+// grammar compiler do.
+ApiError from_field_status(const Status& status);
+
 // {"error":{"message","type","param","code"}}
 std::string openai_error_body(const ApiError& error);
 // {"type":"error","error":{"type","message"},"request_id"}

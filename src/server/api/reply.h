@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -51,6 +52,9 @@ class ReplyEncoder {
 
   virtual void begin() = 0;
   virtual void reasoning(int choice, std::string_view text) = 0;
+  // The reasoning so far was the reply (AnswerEvent::was_reasoning): it comes again as content. A document then has no
+  // reasoning; a stream has sent it.
+  virtual void reasoning_was_content(int choice) = 0;
   virtual void content(int choice, std::string_view text) = 0;
   // `id` is the model's own (K2) or empty: then call_id() makes it.
   virtual void call_begin(int choice, std::string_view id, std::string_view name) = 0;
@@ -68,6 +72,8 @@ class ReplyEncoder {
   // The folded message of a choice in the Chat form, as later requests bring it back: role, content,
   // reasoning_content, tool_calls.
   virtual Json message(int choice) const = 0;
+  // The reply as one JSON document, also after a stream: what GET /v1/responses/{id} answers.
+  virtual std::string document() const = 0;
 
   std::string take() { return std::exchange(pending_, {}); }
 
@@ -99,7 +105,7 @@ std::string model_body(const ModelInfo& model);
 
 std::string tokenize_body(const TokenizeRequest& request, const std::vector<TokenId>& ids,
                           const std::vector<std::string>& strings, std::int64_t context_tokens);
-std::string detokenize_body(const DetokenizeRequest& request, std::string_view text);
+std::string detokenize_body(std::string_view text);  // {"prompt"} as vLLM and {"content"} as llama-server have it
 std::string count_tokens_body(std::int64_t tokens);  // {"input_tokens"}
 
 }  // namespace perigee::api

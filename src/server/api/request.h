@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "engine/engine.h"
 #include "server/api/api_error.h"
+#include "text/grammar_rules.h"
 
 namespace perigee::api {
 
@@ -44,22 +45,11 @@ struct ImageInput {
   std::string param;  // "messages[0].content[1].image_url.url", for errors of the decoder
 };
 
-enum class ToolChoiceKind : std::uint8_t { kAuto, kNone, kRequired, kNamed };
-
-struct ToolChoice {
-  ToolChoiceKind kind = ToolChoiceKind::kAuto;
-  std::string name;  // kNamed
-};
-
-enum class FormatKind : std::uint8_t { kText, kJsonObject, kJsonSchema, kRegex, kGrammar };
-
-struct ResponseFormat {
-  FormatKind kind = FormatKind::kText;
-  std::shared_ptr<const Json> schema;  // kJsonSchema
-  bool strict = true;                  // kJsonSchema; false: any JSON object
-  std::string text;                    // kRegex: the expression; kGrammar: Lark or EBNF
-  std::string param;                   // where the client put it, for errors of the compiler
-};
+// The forms of an answer are those of the text layer.
+using perigee::FormatKind;
+using perigee::ResponseFormat;
+using perigee::ToolChoice;
+using perigee::ToolChoiceKind;
 
 // What every kind of generation has.
 struct GenerationOptions {
@@ -131,7 +121,6 @@ struct TokenizeRequest {
 
 struct DetokenizeRequest {
   std::vector<TokenId> tokens;
-  bool llama_shape = false;
 };
 
 // The body as one JSON object, with the limits of base/json.h. 400 on anything else.
@@ -146,6 +135,10 @@ ApiResult<ChatRequest> parse_messages(const Json& body, const ApiConfig& config)
 ApiResult<ChatRequest> parse_count_tokens(const Json& body, const ApiConfig& config);  // Anthropic; no max_tokens
 ApiResult<TokenizeRequest> parse_tokenize(const Json& body, const ApiConfig& config);
 ApiResult<DetokenizeRequest> parse_detokenize(const Json& body, const ApiConfig& config);
+
+// The input of GrammarCompiler; `start` is Rendered::start.
+GrammarRules grammar_rules(const ChatRequest& request, Channel start);
+GrammarRules grammar_rules(const CompletionRequest& request);
 
 // The whole check of one POST without a model: 200 is nullopt. Unknown paths are 404. Compiles schemas and grammars
 // against a byte vocabulary, so that everything but the prompt's length and undecodable images is judged here.
