@@ -20,7 +20,9 @@ struct Options {
 
 // Every suite that this build can run; one line for each further file of the layout.
 std::vector<VectorSuite> suites() {
-  return {std::begin(kTextSuites), std::end(kTextSuites)};
+  std::vector<VectorSuite> all(std::begin(kTextSuites), std::end(kTextSuites));
+  all.insert(all.end(), std::begin(kStructuredSuites), std::end(kStructuredSuites));
+  return all;
 }
 
 // Cuts a long difference so that a report stays readable.

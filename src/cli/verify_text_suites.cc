@@ -1,7 +1,7 @@
 #include "cli/verify_text_suites.h"
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -12,8 +12,44 @@
 namespace perigee::cli {
 namespace {
 
-double microseconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+struct Times {
+  std::vector<double> compile_us;  // one a grammar
+  std::vector<double> mask_us;     // one a step
+};
+
+std::string quantiles(std::vector<double> values) {
+  if (values.empty()) return "none";
+  std::sort(values.begin(), values.end());
+  const auto at = [&](double q) {
+    return values[static_cast<std::size_t>(q * static_cast<double>(values.size() - 1))];
+  };
+  return fmt::format("median {:.0f}, p90 {:.0f}, p99 {:.0f}, max {:.0f} us", at(0.5), at(0.9), at(0.99), at(1));
+}
+
+std::string note_of(const Times& times) {
+  return fmt::format("{} compilations: {}; {} masks: {}", times.compile_us.size(), quantiles(times.compile_us),
+                     times.mask_us.size(), quantiles(times.mask_us));
+}
+
+const Tokenizer& tokenizer() {
+  static const Tokenizer kTokenizer = Tokenizer::embedded(SpecialTable::kK3);
+  return kTokenizer;
+}
+
+// Documents that lack a member end here.
+Result<VectorReport> guarded(const Json& document, VectorReport (*run)(const Json& document)) {
+  try {
+    return run(document);
+  } catch (const Json::exception& error) {
+    return invalid_argument("malformed vectors: {}", error.what());
+  }
+}
+
+// CPU time of this thread: what the work costs, also on a busy machine.
+double cpu_microseconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
 }
 
 bool allows(const std::vector<std::uint32_t>& mask, TokenId id) {
@@ -21,14 +57,13 @@ bool allows(const std::vector<std::uint32_t>& mask, TokenId id) {
 }
 
 // The index of the first id that the constraint forbids; ids.size() if it allows all.
-std::size_t first_forbidden(TokenConstraint& constraint, const std::vector<TokenId>& ids, const Tokenizer& tokenizer,
-                            SuiteResult& result) {
+std::size_t first_forbidden(TokenConstraint& constraint, const std::vector<TokenId>& ids, Times& times) {
   std::vector<std::uint32_t> mask;
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    mask.assign((static_cast<std::size_t>(tokenizer.vocab()) + 31) / 32, ~0U);
-    const auto start = std::chrono::steady_clock::now();
+    mask.assign((static_cast<std::size_t>(tokenizer().vocab()) + 31) / 32, ~0U);
+    const double start = cpu_microseconds();
     const bool masked = constraint.mask(mask);
-    result.mask_us.push_back(microseconds_since(start));
+    times.mask_us.push_back(cpu_microseconds() - start);
     if (masked && !allows(mask, ids[i])) return i;
     constraint.accept(ids[i]);
   }
@@ -103,59 +138,59 @@ class SchemaOrder {
 
 class SchemaSuite {
  public:
-  SchemaSuite(const Tokenizer& tokenizer, SuiteResult& result)
-      : tokenizer_(tokenizer), compiler_(kDialectK3, tokenizer), result_(result) {}
-
   void run(const Json& item, const std::string& level) {
-    const auto id = item.at("id").get<std::string>();
     GrammarRules rules;
     rules.format.kind = FormatKind::kJsonSchema;
     rules.format.schema = std::make_shared<const Json>(item.at("schema"));
     rules.start = Channel::kResponse;
-    const auto start = std::chrono::steady_clock::now();
+    const double start = cpu_microseconds();
     const auto prototype = compiler_.compile(rules);
-    result_.compile_us.push_back(microseconds_since(start));
-    if (!prototype.ok()) {
-      if (level == "extended" && names_keyword(prototype.status().message(), item.at("schema"))) {
-        ++result_.refused;
-        ++result_.passed;
-      } else {
-        result_.failures.push_back(fmt::format("{}: {}", id, prototype.status().message()));
-      }
-      return;
+    times_.compile_us.push_back(cpu_microseconds() - start);
+    report_.add(item.at("id").get<std::string>(), prototype.ok()
+                                                      ? difference(**prototype, item, level)
+                                                      : judge_refusal(prototype.status().message(), item, level));
+  }
+
+  VectorReport take() {
+    report_.note = fmt::format("{} extended schemas refused by keyword; {}", refused_, note_of(times_));
+    return std::move(report_);
+  }
+
+ private:
+  std::string judge_refusal(const std::string& message, const Json& item, const std::string& level) {
+    bool names_keyword = false;
+    for (const auto& [key, unused] : item.at("schema").items()) {
+      names_keyword = names_keyword || message.find(key) != std::string::npos;
     }
-    bool good = true;
+    if (level != "extended" || !names_keyword) return message;
+    ++refused_;
+    return {};
+  }
+
+  std::string difference(const TokenConstraint& prototype, const Json& item, const std::string& level) {
     for (const std::string_view kind : {"accept", "reject"}) {
       const auto list = item.find(kind);
       if (list == item.end() || (level == "format" && kind == "reject")) continue;
       for (const Json& instance : *list) {
-        const bool accepted = accepts(**prototype, item.at("schema"), instance);
-        if (accepted == (kind == "accept")) continue;
-        good = false;
-        result_.failures.push_back(
-            fmt::format("{}: {} was {}", id, instance.dump(), accepted ? "accepted" : "refused"));
+        const bool accepted = accepts(prototype, item.at("schema"), instance);
+        if (accepted != (kind == "accept")) {
+          return fmt::format("{} was {}", instance.dump(), accepted ? "accepted" : "refused");
+        }
       }
     }
-    result_.passed += good ? 1 : 0;
-  }
-
- private:
-  static bool names_keyword(const std::string& message, const Json& schema) {
-    for (const auto& [key, unused] : schema.items()) {
-      if (message.find(key) != std::string::npos) return true;
-    }
-    return false;
+    return {};
   }
 
   bool accepts(const TokenConstraint& prototype, const Json& schema, const Json& instance) {
-    std::vector<TokenId> ids = tokenizer_.encode(SchemaOrder(schema).apply(instance, {&schema}).dump());
-    ids.push_back(tokenizer_.special(Special::kClose));
-    return first_forbidden(*prototype.clone(), ids, tokenizer_, result_) == ids.size();
+    std::vector<TokenId> ids = tokenizer().encode(SchemaOrder(schema).apply(instance, {&schema}).dump());
+    ids.push_back(tokenizer().special(Special::kClose));
+    return first_forbidden(*prototype.clone(), ids, times_) == ids.size();
   }
 
-  const Tokenizer& tokenizer_;
-  const GrammarCompiler compiler_;
-  SuiteResult& result_;
+  const GrammarCompiler compiler_ = GrammarCompiler(kDialectK3, tokenizer());
+  Times times_;
+  VectorReport report_;
+  int refused_ = 0;
 };
 
 constexpr std::int64_t kContextTokens = 4096;
@@ -181,8 +216,7 @@ std::string expand_repeats(std::string body) {
 }
 
 // What a server adds to validate(): the prompt is rendered and must fit.
-std::optional<api::ApiError> check_prompt(const std::string& body, const api::ApiConfig& config,
-                                          const Tokenizer& tokenizer) {
+std::optional<api::ApiError> check_prompt(const std::string& body, const api::ApiConfig& config) {
   const auto json = api::parse_body(body);
   if (!json.ok()) return json.error();
   const auto request = api::parse_chat_completions(*json, config);
@@ -200,7 +234,7 @@ std::optional<api::ApiError> check_prompt(const std::string& body, const api::Ap
   render_request.response_format = argument("response_format");
   render_request.thinking = request->thinking;
   render_request.effort = arguments.value("thinking_effort", std::string());
-  const auto rendered = render(kDialectK3, tokenizer, render_request);
+  const auto rendered = render(kDialectK3, tokenizer(), render_request);
   if (!rendered.ok()) return api::from_field_status(rendered.status());
   if (rendered->prompt_tokens >= config.context_tokens) {
     return api::context_length_exceeded(rendered->prompt_tokens, config.context_tokens, "messages");
@@ -235,54 +269,46 @@ ToolChoice tool_choice_of(const Json& value) {
   return {};
 }
 
-}  // namespace
-
-SuiteResult verify_schema_suite(const Json& document, const Tokenizer& tokenizer) {
-  SuiteResult result;
-  result.name = "schema";
-  SchemaSuite suite(tokenizer, result);
+VectorReport schema_suite(const Json& document) {
+  SchemaSuite suite;
   for (const Json& item : document.at("cases")) suite.run(item, item.at("level"));
   for (const Json& item : document.at("kvv_valid_schemas")) suite.run(item, "core");
-  return result;
+  return suite.take();
 }
 
-SuiteResult verify_grammar_suite(const Json& document, const Tokenizer& tokenizer) {
-  SuiteResult result;
-  result.name = "grammar";
-  const GrammarCompiler compiler(kDialectK3, tokenizer);
+VectorReport grammar_suite(const Json& document) {
+  VectorReport report;
+  Times times;
+  const GrammarCompiler compiler(kDialectK3, tokenizer());
   for (const Json& item : document.at("cases")) {
     GrammarRules rules;
     if (!item.at("tools").is_null()) rules.tools = std::make_shared<const Json>(item.at("tools"));
     rules.tool_choice = tool_choice_of(item.at("tool_choice"));
     rules.parallel_tool_calls = item.at("parallel_tool_calls");
     rules.start = item.at("start") == "think" ? Channel::kThink : Channel::kResponse;
-    const auto id = item.at("id").get<std::string>();
-    const auto start = std::chrono::steady_clock::now();
+    const double start = cpu_microseconds();
     auto constraint = compiler.compile(rules);
-    result.compile_us.push_back(microseconds_since(start));
-    if (!constraint.ok()) {
-      result.failures.push_back(fmt::format("{}: {}", id, constraint.status().message()));
-      continue;
+    times.compile_us.push_back(cpu_microseconds() - start);
+    std::string difference = constraint.status().message();
+    if (constraint.ok()) {
+      const auto ids = item.at("ids").get<std::vector<TokenId>>();
+      const std::size_t stop = first_forbidden(**constraint, ids, times);
+      if ((stop == ids.size()) != item.at("accept").get<bool>()) {
+        difference = stop == ids.size() ? "was accepted" : fmt::format("id {} at {} was masked", ids[stop], stop);
+      }
     }
-    const auto ids = item.at("ids").get<std::vector<TokenId>>();
-    const std::size_t stop = first_forbidden(**constraint, ids, tokenizer, result);
-    if ((stop == ids.size()) == item.at("accept").get<bool>()) {
-      ++result.passed;
-    } else {
-      result.failures.push_back(stop == ids.size() ? fmt::format("{}: was accepted", id)
-                                                   : fmt::format("{}: id {} at {} was masked", id, ids[stop], stop));
-    }
+    report.add(item.at("id").get<std::string>(), difference);
   }
-  return result;
+  report.note = note_of(times);
+  return report;
 }
 
-SuiteResult verify_validate_suite(const Json& document, const Tokenizer& tokenizer) {
-  SuiteResult result;
-  result.name = "validate";
+VectorReport validate_suite(const Json& document) {
+  VectorReport report;
   api::ApiConfig config;
   config.models = {"kimi-k3"};
   config.context_tokens = kContextTokens;
-  config.vocab = tokenizer.vocab();
+  config.vocab = tokenizer().vocab();
   for (const Json& item : document.at("cases")) {
     const auto mode = item.at("mode").get<std::string>();
     const auto path = item.at("path").get<std::string>();
@@ -292,24 +318,23 @@ SuiteResult verify_validate_suite(const Json& document, const Tokenizer& tokeniz
     std::string body = item.contains("raw_body") ? item.at("raw_body").get<std::string>() : item.at("body").dump();
     body = expand_repeats(replace_all(std::move(body), "\"MODEL\"", "\"kimi-k3\""));
     auto error = api::validate(path, body, config);
-    if (!error && path == "/v1/chat/completions") error = check_prompt(body, config, tokenizer);
-    const std::string difference = compare_error(item.at("expect"), error, path.starts_with("/v1/messages"));
-    if (difference.empty()) {
-      ++result.passed;
-    } else {
-      result.failures.push_back(fmt::format("{}: {}", item.at("id").get<std::string>(), difference));
-    }
+    if (!error && path == "/v1/chat/completions") error = check_prompt(body, config);
+    report.add(item.at("id").get<std::string>(),
+               compare_error(item.at("expect"), error, path.starts_with("/v1/messages")));
   }
-  return result;
+  return report;
 }
 
-std::string quantile_text(std::vector<double> values) {
-  if (values.empty()) return {};
-  std::sort(values.begin(), values.end());
-  const auto at = [&](double q) {
-    return values[static_cast<std::size_t>(q * static_cast<double>(values.size() - 1))];
-  };
-  return fmt::format("median {:.0f}, p90 {:.0f}, p99 {:.0f}, max {:.0f}", at(0.5), at(0.9), at(0.99), at(1));
+}  // namespace
+
+Result<VectorReport> run_grammar_vectors(const Json& document) {
+  return guarded(document, grammar_suite);
+}
+Result<VectorReport> run_schema_vectors(const Json& document) {
+  return guarded(document, schema_suite);
+}
+Result<VectorReport> run_validate_vectors(const Json& document) {
+  return guarded(document, validate_suite);
 }
 
 }  // namespace perigee::cli

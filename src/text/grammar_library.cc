@@ -87,6 +87,7 @@ GrammarMatcher::GrammarMatcher(std::shared_ptr<const GrammarVocabulary> vocabula
 Result<GrammarMatcher> GrammarMatcher::compile(std::shared_ptr<const GrammarVocabulary> vocabulary,
                                                GrammarLanguage language, const std::string& text) {
   if (vocabulary->handle() == nullptr) return make_error(StatusCode::kInternal, "the grammar vocabulary is not usable");
+  if (text.find('\0') != std::string::npos) return invalid_argument("the text holds a NUL byte");
   LlgConstraintInit init = {};
   llg_constraint_init_set_defaults(&init, vocabulary->handle());
   init.log_stderr_level = 0;

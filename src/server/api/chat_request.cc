@@ -51,7 +51,7 @@ void fill_render(ChatRequest& request, Json messages, const Json* tools, const J
   request.thinking = thinking.on && request.tool_choice.kind != ToolChoiceKind::kNamed;
   if (!thinking.on) {
     (*render)["thinking"] = false;
-  } else if (!thinking.effort.empty()) {
+  } else if (request.thinking && !thinking.effort.empty()) {
     (*render)["thinking_effort"] = thinking.effort;
   }
   request.render = std::move(render);
