@@ -9,13 +9,11 @@
 #include <vector>
 
 #include "base/sha256.h"
+#include "base/tokens.h"
 
 namespace perigee {
 
-using TokenId = std::int32_t;
-
 inline constexpr std::int64_t kBlockTokens = 256;
-inline constexpr std::int64_t kPageTokens = 64;
 
 using CacheKey = Sha256Digest;
 

@@ -16,6 +16,7 @@
 
 #include "base/matrix.h"
 #include "base/status.h"
+#include "base/tokens.h"
 
 namespace perigee {
 
@@ -26,8 +27,6 @@ enum class NormRounding : std::uint8_t { kNone, kOnce, kTwice };
 
 // Rows of the paged latent and index-key caches: pages of 64 tokens. Page i holds its 64 rows of `row` elements at
 // pages[i] + offset (one page serves all layers; the offset is this layer's part of it).
-inline constexpr std::int64_t kPageTokens = 64;
-
 enum class KeyFormat : std::uint8_t { kF32, kBf16 };
 
 struct PagedRows {

@@ -1,0 +1,128 @@
+#include "model/dsa.h"
+
+#include <cmath>
+
+#include "model/paged_rows.h"
+
+namespace perigee {
+namespace {
+
+constexpr std::int64_t kQueryTile = 4;      // queries that share the reads of their keys in prefill
+constexpr std::int64_t kScoreGrain = 4096;  // keys a task when few queries share many threads
+
+std::int64_t causal_keys(const StepContext& step, std::int64_t row) {
+  return step.row_position[static_cast<std::size_t>(row)] + 1;
+}
+
+}  // namespace
+
+void Indexer::add_input_jobs(StepContext& step, const IndexerWeights& weights, const float* x,
+                             std::vector<LinearJob>& jobs) {
+  const IndexerConfig& config = step.config.indexer;
+  jobs.push_back(linear_job(step, weights.k, x, k_.ensure(step.rows * config.head_dim)));
+  LinearJob head_weights = linear_job(step, weights.weights, x, weights_.ensure(step.rows * config.heads));
+  head_weights.rounding = Rounding::kNone;  // an fp32 island (spec 4.2)
+  jobs.push_back(head_weights);
+  float* q = q_.ensure(step.rows * config.heads * config.head_dim);
+  if (weights.q.cols == step.config.hidden) jobs.push_back(linear_job(step, weights.q, x, q));
+}
+
+void Indexer::add_latent_jobs(StepContext& step, const IndexerWeights& weights, const float* q_latent,
+                              std::vector<LinearJob>& jobs) {
+  // The shape says what the indexer's queries are made of (spec 14.4).
+  if (weights.q.cols != step.config.hidden) jobs.push_back(linear_job(step, weights.q, q_latent, q_.data()));
+}
+
+void Indexer::append_key(StepContext& step, std::int64_t layer, const IndexerWeights& weights, std::int64_t row) {
+  const std::int64_t dim = step.config.indexer.head_dim;
+  float* key = k_.data() + row * dim;
+  step.kernels.layer_norm(key, weights.k_norm.data(),
+                          weights.k_norm_bias.empty() ? nullptr : weights.k_norm_bias.data(), dim,
+                          static_cast<float>(step.config.index_norm_eps), key, step.rounding);
+  store_row(step.sequence_of(row), step.row_position[static_cast<std::size_t>(row)],
+            step.layout.mla[static_cast<std::size_t>(layer)].index, step.layout.key_format, key, dim);
+}
+
+void Indexer::score(StepContext& step, std::int64_t layer, const RowTile& tile, std::int64_t begin, std::int64_t end,
+                    float* scores, std::int64_t scores_stride) const {
+  const IndexerConfig& config = step.config.indexer;
+  const std::int64_t q_stride = config.heads * config.head_dim;
+  const IndexQueries queries = {.count = tile.count,
+                                .heads = config.heads,
+                                .q = q_.data() + tile.begin * q_stride,
+                                .q_stride = q_stride,
+                                .w = weights_.data() + tile.begin * config.heads,
+                                .w_stride = config.heads};
+  const PagedRows keys = {.pages = step.sequence_of(tile.begin).pages,
+                          .offset = step.layout.mla[static_cast<std::size_t>(layer)].index,
+                          .row = config.head_dim,
+                          .format = step.layout.key_format};
+  step.kernels.index_scores(queries, keys, begin, end, scores, scores_stride);
+}
+
+void Indexer::select(StepContext& step, std::int64_t layer) {
+  const IndexerConfig& config = step.config.indexer;
+  std::int64_t longest = 0;
+  std::int64_t sparse_rows = 0;
+  for (std::int64_t row = 0; row < step.rows; ++row) {
+    const std::int64_t keys = causal_keys(step, row);
+    longest = std::max(longest, keys);
+    if (keys > config.top_k) ++sparse_rows;
+  }
+  if (sparse_rows == 0 && step.observer == nullptr) return;
+
+  // The two constants of spec 4.2 go into the head weights, as in the released engines.
+  const float constant =
+      1.0F / std::sqrt(static_cast<float>(config.heads)) / std::sqrt(static_cast<float>(config.head_dim));
+  for (std::int64_t i = 0; i < step.rows * config.heads; ++i) weights_.data()[i] *= constant;
+  std::int32_t* selected = selected_.ensure(step.rows * config.top_k);
+
+  if (step.observer != nullptr) {
+    float* scores = scores_.ensure(longest);
+    for (std::int64_t row = 0; row < step.rows; ++row) {
+      const std::int64_t keys = causal_keys(step, row);
+      score(step, layer, {row, 1}, 0, keys, scores, keys);
+      std::int32_t* positions = selected + row * config.top_k;
+      const std::int64_t count = select_top_k(scores, keys, config.top_k, positions);
+      step.observer->on_selection(layer, row, {scores, static_cast<std::size_t>(keys)},
+                                  {positions, static_cast<std::size_t>(count)});
+    }
+    return;
+  }
+
+  if (sparse_rows >= 2 * step.pool.size()) {
+    // Prefill: a tile of queries a task, with its own score rows. Scores past a query's own position are not read.
+    const std::vector<RowTile> tiles = row_tiles(step, kQueryTile);
+    float* scores = scores_.ensure(kQueryTile * longest * step.pool.size());
+    step.pool.run(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t index, int thread) {
+      const RowTile& tile = tiles[static_cast<std::size_t>(index)];
+      const std::int64_t keys = causal_keys(step, tile.begin + tile.count - 1);
+      if (keys <= config.top_k) return;
+      float* mine = scores + kQueryTile * longest * thread;
+      score(step, layer, tile, 0, keys, mine, longest);
+      for (std::int64_t i = 0; i < tile.count; ++i) {
+        const std::int64_t row = tile.begin + i;
+        if (causal_keys(step, row) <= config.top_k) continue;
+        select_top_k(mine + i * longest, causal_keys(step, row), config.top_k, selected + row * config.top_k);
+      }
+    });
+    return;
+  }
+  // Decode: the keys of one query spread over the threads.
+  float* scores = scores_.ensure(longest);
+  for (std::int64_t row = 0; row < step.rows; ++row) {
+    const std::int64_t keys = causal_keys(step, row);
+    if (keys <= config.top_k) continue;
+    parallel_ranges(step.pool, keys, kScoreGrain, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {
+      score(step, layer, {row, 1}, begin, end, scores + begin, keys);
+    });
+    select_top_k(scores, keys, config.top_k, selected + row * config.top_k);
+  }
+}
+
+const std::int32_t* Indexer::selected(const StepContext& step, std::int64_t row) const {
+  return causal_keys(step, row) > step.config.indexer.top_k ? selected_.data() + row * step.config.indexer.top_k
+                                                            : nullptr;
+}
+
+}  // namespace perigee

@@ -1,0 +1,212 @@
+#include "model/mla.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/checked.h"
+#include "model/linear.h"
+#include "model/paged_rows.h"
+
+namespace perigee {
+namespace {
+
+constexpr std::int64_t kRowGrain = 8;   // rows a task in loops of small work
+constexpr std::int64_t kQueryTile = 8;  // queries that share the reads of their keys in prefill
+
+MlaShape attention_shape(const MlaConfig& mla) {
+  return {.heads = mla.heads,
+          .kv = mla.kv_lora_rank,
+          .rope = mla.rope,
+          .scale = 1.0F / std::sqrt(static_cast<float>(mla.nope + mla.rope))};
+}
+
+std::int64_t partial_floats(const MlaShape& shape) {
+  return shape.heads * (2 + shape.kv);
+}
+
+MlaPartial partial_at(const MlaShape& shape, float* memory) {
+  return {.m = memory, .l = memory + shape.heads, .acc = memory + 2 * shape.heads};
+}
+
+void clear(const MlaShape& shape, const MlaPartial& partial) {
+  std::fill_n(partial.m, shape.heads, -std::numeric_limits<float>::infinity());
+  std::fill_n(partial.l, shape.heads, 0.0F);
+  std::fill_n(partial.acc, shape.heads * shape.kv, 0.0F);
+}
+
+}  // namespace
+
+void MlaLayer::project(StepContext& step, const MlaWeights& weights, const float* x) {
+  const MlaConfig& mla = step.config.mla;
+  const std::int64_t rows = step.rows;
+  const bool has_indexer = !weights.indexer.k.empty();
+  float* q = q_.ensure(rows * mla.heads * (mla.nope + mla.rope));
+  std::vector<LinearJob> jobs;
+  jobs.reserve(6);
+  jobs.push_back(linear_job(step, weights.kv_a, x, kv_.ensure(rows * mla.latent_row())));
+  if (mla.q_lora_rank == 0) {
+    jobs.push_back(linear_job(step, weights.q, x, q));
+  } else {
+    jobs.push_back(linear_job(step, weights.q_a, x, q_latent_.ensure(rows * mla.q_lora_rank)));
+  }
+  if (mla.output_gate) jobs.push_back(linear_job(step, weights.g, x, gate_.ensure(rows * mla.heads * mla.v)));
+  if (has_indexer) indexer_.add_input_jobs(step, weights.indexer, x, jobs);
+  run_linear(step, jobs);
+
+  if (mla.q_lora_rank == 0) return;
+  float* q_latent = q_latent_.data();
+  parallel_ranges(step.pool, rows, kRowGrain, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      float* latent = q_latent + row * mla.q_lora_rank;
+      step.kernels.rms_norm(latent, weights.q_a_norm.data(), mla.q_lora_rank,
+                            static_cast<float>(step.config.latent_norm_eps), latent, step.norm_rounding);
+    }
+  });
+  jobs.clear();
+  jobs.push_back(linear_job(step, weights.q_b, q_latent, q));
+  if (has_indexer) indexer_.add_latent_jobs(step, weights.indexer, q_latent, jobs);
+  run_linear(step, jobs);
+}
+
+// The norm covers the latent only; the shared extra width is kept raw (spec 3.1 step 2).
+void MlaLayer::append_keys(StepContext& step, std::int64_t layer, const MlaWeights& weights) {
+  const MlaConfig& mla = step.config.mla;
+  const StateLayout::MlaPlace& place = step.layout.mla[static_cast<std::size_t>(layer)];
+  parallel_ranges(step.pool, step.rows, kRowGrain, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      float* latent = kv_.data() + row * mla.latent_row();
+      step.kernels.rms_norm(latent, weights.kv_a_norm.data(), mla.kv_lora_rank,
+                            static_cast<float>(step.config.latent_norm_eps), latent, step.norm_rounding);
+      store_row(step.sequence_of(row), step.row_position[static_cast<std::size_t>(row)], place.latent,
+                step.layout.key_format, latent, mla.latent_row());
+      // Keys are written from token 0 on, also while everything is selected: later queries need them (spec 4.3).
+      if (place.index >= 0) indexer_.append_key(step, layer, weights.indexer, row);
+    }
+  });
+}
+
+// q_lat,h = W_UK,h^T q_nope,h, then the raw extra width behind it (spec 3.2).
+void MlaLayer::absorb(StepContext& step, const MlaWeights& weights) {
+  const MlaConfig& mla = step.config.mla;
+  const std::int64_t q_width = mla.nope + mla.rope;
+  const std::int64_t q_stride = mla.heads * q_width;
+  const std::int64_t absorbed_stride = mla.heads * mla.latent_row();
+  float* absorbed = absorbed_.ensure(step.rows * absorbed_stride);
+  step.pool.run(mla.heads, [&](std::int64_t head, int /*thread*/) {
+    const Matrix key_up = weights.kv_b.slice_rows(head * (mla.nope + mla.v), mla.nope);
+    const float* q = q_.data() + head * q_width;
+    float* out = absorbed + head * mla.latent_row();
+    step.kernels.gemm_transposed(key_up, q, q_stride, step.rows, out, absorbed_stride, step.rounding);
+    for (std::int64_t row = 0; row < step.rows; ++row) {
+      std::copy_n(q + row * q_stride + mla.nope, mla.rope, out + row * absorbed_stride + mla.kv_lora_rank);
+    }
+  });
+}
+
+void MlaLayer::attend(StepContext& step, std::int64_t layer) {
+  const MlaConfig& mla = step.config.mla;
+  const MlaShape shape = attention_shape(mla);
+  const std::int64_t partial_size = partial_floats(shape);
+  const std::int64_t offset = step.layout.mla[static_cast<std::size_t>(layer)].latent;
+  const bool sparse = step.config.layers[static_cast<std::size_t>(layer)].indexer;
+  float* attended = attended_.ensure(step.rows * shape.heads * shape.kv);
+  const int threads = step.pool.size();
+
+  const auto query_of = [&](std::int64_t row) {
+    return MlaQuery{.q = absorbed_.data() + row * shape.heads * mla.latent_row(),
+                    .keys = step.row_position[static_cast<std::size_t>(row)] + 1,
+                    .selected = sparse ? indexer_.selected(step, row) : nullptr,
+                    .selected_count = step.config.indexer.top_k};
+  };
+  const auto keys_of = [&](std::int64_t row) {
+    return PagedRows{.pages = step.sequence_of(row).pages,
+                     .offset = offset,
+                     .row = mla.latent_row(),
+                     .format = step.layout.key_format};
+  };
+
+  const auto attended_row = [&](std::int64_t row) { return attended + row * shape.heads * shape.kv; };
+
+  if (step.rows >= 2 * threads) {
+    // Prefill: a tile of queries a task, which walks all segments of its keys.
+    const std::vector<RowTile> tiles = row_tiles(step, kQueryTile);
+    float* memory = partials_.ensure(2 * kQueryTile * partial_size * threads);
+    step.pool.run(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t index, int thread) {
+      const RowTile& tile = tiles[static_cast<std::size_t>(index)];
+      const auto count = static_cast<std::size_t>(tile.count);
+      std::array<MlaQuery, kQueryTile> queries{};
+      std::array<MlaPartial, kQueryTile> running{};
+      std::array<MlaPartial, kQueryTile> next{};
+      float* mine = memory + 2 * kQueryTile * partial_size * thread;
+      std::int64_t keys = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto at = static_cast<std::int64_t>(i);
+        queries[i] = query_of(tile.begin + at);
+        running[i] = partial_at(shape, mine + 2 * at * partial_size);
+        next[i] = partial_at(shape, mine + (2 * at + 1) * partial_size);
+        clear(shape, running[i]);
+        keys = std::max(keys, queries[i].keys);
+      }
+      for (std::int64_t segment = 0; segment * kAttentionSegment < keys; ++segment) {
+        step.kernels.mla_segment(shape, keys_of(tile.begin), std::span(queries).first(count), segment,
+                                 std::span(next).first(count));
+        for (std::size_t i = 0; i < count; ++i) step.kernels.mla_merge(shape, next[i], running[i]);
+      }
+      for (std::size_t i = 0; i < count; ++i) {
+        step.kernels.mla_finish(shape, running[i], attended_row(tile.begin + static_cast<std::int64_t>(i)),
+                                step.rounding);
+      }
+    });
+    return;
+  }
+  // Few queries: the segments of one query spread over the threads, a wave at a time to bound the memory.
+  const std::int64_t wave = 2 * threads;
+  float* memory = partials_.ensure((wave + 1) * partial_size);
+  const MlaPartial running = partial_at(shape, memory + wave * partial_size);
+  for (std::int64_t row = 0; row < step.rows; ++row) {
+    const MlaQuery query = query_of(row);
+    const std::int64_t segments = ceil_div(query.keys, kAttentionSegment);
+    clear(shape, running);
+    for (std::int64_t first = 0; first < segments; first += wave) {
+      const std::int64_t count = std::min(wave, segments - first);
+      step.pool.run(count, [&](std::int64_t i, int /*thread*/) {
+        const MlaPartial partial = partial_at(shape, memory + i * partial_size);
+        step.kernels.mla_segment(shape, keys_of(row), {&query, 1}, first + i, {&partial, 1});
+      });
+      for (std::int64_t i = 0; i < count; ++i) {
+        step.kernels.mla_merge(shape, partial_at(shape, memory + i * partial_size), running);
+      }
+    }
+    step.kernels.mla_finish(shape, running, attended_row(row), step.rounding);
+  }
+}
+
+void MlaLayer::forward(StepContext& step, std::int64_t layer, const MlaWeights& weights, const float* x, float* out) {
+  const MlaConfig& mla = step.config.mla;
+  project(step, weights, x);
+  append_keys(step, layer, weights);
+  if (!weights.indexer.k.empty()) indexer_.select(step, layer);
+  absorb(step, weights);
+  attend(step, layer);
+
+  const std::int64_t o_stride = mla.heads * mla.v;
+  float* o = o_.ensure(step.rows * o_stride);
+  step.pool.run(mla.heads, [&](std::int64_t head, int /*thread*/) {
+    const Matrix value_up = weights.kv_b.slice_rows(head * (mla.nope + mla.v) + mla.nope, mla.v);
+    step.kernels.gemm(value_up, 0, mla.v, attended_.data() + head * mla.kv_lora_rank, mla.heads * mla.kv_lora_rank,
+                      step.rows, o + head * mla.v, o_stride, step.rounding);
+  });
+  if (mla.output_gate) {
+    parallel_ranges(step.pool, step.rows, kRowGrain, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {
+      float* part = o + begin * o_stride;
+      step.kernels.sigmoid_gate(part, gate_.data() + begin * o_stride, (end - begin) * o_stride, part, step.rounding);
+    });
+  }
+  const LinearJob output = linear_job(step, weights.o, o, out);
+  run_linear(step, {&output, 1});
+}
+
+}  // namespace perigee
