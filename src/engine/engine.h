@@ -10,8 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "base/status.h"
 #include "text/token_constraint.h"
+#include "base/tokens.h"
 
 namespace perigee {
 
@@ -107,6 +109,8 @@ class Engine {
   virtual CacheReport cache_report(RequestHandle handle) const = 0;
   virtual EngineLimits limits() const = 0;
   virtual EngineStats stats() const = 0;
+  // The prefix tree for /debug/cache, at most `limit` objects.
+  virtual Json debug_cache(std::size_t limit) const = 0;
   // Lets running requests end, refuses new ones, returns when idle or after `seconds`.
   virtual void drain(double seconds) = 0;
 };
