@@ -14,6 +14,7 @@ void register_verify_text(const CommandGroups& groups, int& exit_code);
 void register_verify_cache(const CommandGroups& groups, int& exit_code);
 void register_plan_check(const CommandGroups& groups, int& exit_code);
 void register_plan_emit(const CommandGroups& groups, int& exit_code);
+void register_verify_goldens(const CommandGroups& groups, int& exit_code);
 
 constexpr RegisterCommand kCommands[] = {
     register_inspect,
@@ -24,6 +25,7 @@ constexpr RegisterCommand kCommands[] = {
     register_plan_emit,
     register_bench,
     register_doctor,
+    register_verify_goldens,
 };
 
 }  // namespace perigee::cli
@@ -40,6 +42,7 @@ int main(int argc, char** argv) {
   for (const auto register_command : perigee::cli::kCommands) {
     register_command(groups, exit_code);
   }
+  for (const auto register_command : perigee::cli::kCommands) register_command(groups, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
