@@ -8,6 +8,7 @@ namespace perigee::cli {
 // (declaration here, definition in the command's own file)
 void register_bench(const CommandGroups& groups, int& exit_code);
 void register_doctor(const CommandGroups& groups, int& exit_code);
+void register_run(const CommandGroups& groups, int& exit_code);
 void register_inspect(const CommandGroups& groups, int& exit_code);
 void register_synth(const CommandGroups& groups, int& exit_code);
 void register_verify_text(const CommandGroups& groups, int& exit_code);
@@ -17,6 +18,7 @@ void register_plan_emit(const CommandGroups& groups, int& exit_code);
 void register_verify_goldens(const CommandGroups& groups, int& exit_code);
 
 constexpr RegisterCommand kCommands[] = {
+    register_run,
     register_inspect,
     register_synth,
     register_verify_text,

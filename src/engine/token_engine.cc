@@ -391,8 +391,7 @@ std::vector<TokenEngine::Work> TokenEngine::choose_work() {
 bool TokenEngine::make_room(const Request& needy, std::int64_t tokens) {
   const std::int64_t wanted = ceil_div(tokens, kPageTokens) + 2;
   while (pages_->free_pages() < wanted) {
-    const std::int64_t missing = (wanted - pages_->free_pages()) * pages_->page_bytes();
-    if (cache_ != nullptr && cache_->reclaim_blocks(missing) > 0) continue;
+    if (cache_ != nullptr && cache_->reclaim()) continue;
     Request* victim = nullptr;
     for (const RequestPtr& request : requests_) {
       if (request.get() == &needy || request->phase != RequestPhase::kRunning || request->finished()) continue;
