@@ -211,9 +211,17 @@ CacheRoot TokenEngine::root_of(const Request& request) const {
 
 // --- the engine thread --------------------------------------------------------------------------------------------
 
+// Waiting requests are looked at again whenever something runs or ends; while others are being restored, the restorer
+// wakes the loop.
 bool TokenEngine::has_work() const {
-  return std::any_of(requests_.begin(), requests_.end(),
-                     [](const RequestPtr& request) { return request->phase == RequestPhase::kRunning; });
+  bool waiting = false;
+  bool restoring = false;
+  for (const RequestPtr& request : requests_) {
+    if (request->phase == RequestPhase::kRunning) return true;
+    waiting = waiting || request->phase == RequestPhase::kWaiting;
+    restoring = restoring || request->phase == RequestPhase::kRestoring;
+  }
+  return waiting && !restoring;
 }
 
 void TokenEngine::run() {
@@ -291,6 +299,7 @@ void TokenEngine::start_waiting() {
     std::map<std::string, std::int64_t> running;
     std::int64_t branches = 0;
     std::int64_t promised = 0;  // pages that started requests hold or will need for their prompts
+    std::int64_t longest = 0;   // pages that they need at their longest
     for (const RequestPtr& request : requests_) {
       if (request->finished()) continue;
       if (request->phase == RequestPhase::kWaiting) {
@@ -305,6 +314,8 @@ void TokenEngine::start_waiting() {
         const auto held = static_cast<std::int64_t>(branch->pages.size());
         const std::int64_t needs = ceil_div(static_cast<std::int64_t>(branch->tokens.size()), kPageTokens);
         promised += branch->index == 0 || request->forked ? std::max(held, needs) : 1;
+        longest += ceil_div(
+            static_cast<std::int64_t>(branch->tokens.size()) + request->ask.max_tokens - branch->sampled, kPageTokens);
       }
     }
     const std::int64_t chosen = next_to_start(claims, running, served_);
@@ -313,7 +324,9 @@ void TokenEngine::start_waiting() {
     const std::int64_t needs =
         ceil_div(static_cast<std::int64_t>(request.branches.front()->tokens.size()) + 1, kPageTokens) + request.ask.n;
     const bool alone = branches == 0;
-    if (!alone && (branches + request.ask.n > memory_.branches || promised + needs > pages_->capacity_pages())) return;
+    // Who was pushed out once comes back when the others leave room for good, or both would thrash.
+    const std::int64_t taken = request.preemptions > 0 ? std::max(promised, longest) : promised;
+    if (!alone && (branches + request.ask.n > memory_.branches || taken + needs > pages_->capacity_pages())) return;
     if (request.forked) {
       // Preempted after the branches went apart: each recomputes its own tokens, without the cache.
       for (const auto& branch : request.branches) {

@@ -171,17 +171,17 @@ TEST_P(EngineBits, DiskAndRestart) {
 }
 
 TEST_P(EngineBits, PreemptedAndEvicted) {
-  // The smallest memory whose plan holds 1,280 tokens of pages: requests push each other out while they run.
+  // The smallest memory whose plan holds 896 tokens of pages: requests push each other out while they run.
   EngineOptions options = options_;
   const StateLayout layout(checkpoint_->config(), KeyFormat::kBf16);
   options.max_branches = 6;
-  options.context_tokens = 1024;
+  options.context_tokens = 768;
   std::int64_t low = 0;
   std::int64_t high = options.memory_bytes;
   while (high - low > 4096) {
     options.memory_bytes = (low + high) / 2;
     const auto plan = plan_engine_memory(*checkpoint_, layout, options);
-    (plan.ok() && plan->pages >= 20 * layout.page_bytes ? high : low) = options.memory_bytes;
+    (plan.ok() && plan->pages >= 14 * layout.page_bytes ? high : low) = options.memory_bytes;
   }
   options.memory_bytes = high;
   const auto engine = open(options);
@@ -195,7 +195,7 @@ TEST_P(EngineBits, PreemptedAndEvicted) {
   }
   const std::vector<Reply> replies = collector.wait();
   for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(replies[i], solo(request_of(i))) << i;
-  std::printf("%s: %lld preemptions\n", GetParam().c_str(), static_cast<long long>(engine->stats().preemptions));
+  EXPECT_GT(engine->stats().preemptions, 0);
 }
 
 TEST_P(EngineBits, CancelledPrefillResumes) {
