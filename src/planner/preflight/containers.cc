@@ -109,6 +109,8 @@ void Extractor::docker_run(const std::vector<Word>& words, std::size_t first, co
       value = words[++i].text;
     }
     if (option == "--device") {
+      // HOST:CONTAINER[:rwm]
+      value.value = value.value.substr(0, value.value.find(':'));
       container.devices.push_back(setting_of(value));
     } else if (option == "-v" || option == "--volume") {
       container.mounts.push_back(mount_of(value));
