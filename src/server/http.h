@@ -50,11 +50,12 @@ class PendingResponse {
   // answer is complete.
   virtual void start(std::function<void()> wake) = 0;
   // Appends what is ready to `response.body`. True: the answer is complete. Status and headers may be changed as
-  // long as nothing was sent, which for a stream means in the first call only. Once `response.body` holds
+  // long as nothing was sent; of a stream they go out with the first bytes of the body, or with the first heartbeat.
+  // Once `response.body` holds
   // `kStreamPiece` bytes poll should return; it is called again when these are on their way.
   virtual bool poll(HttpResponse& response) = 0;
-  // The client has left, or the server gives up on it. Nothing is called afterwards.
-  virtual void abandon() = 0;
+  // The client has left, or the server gives up on it. Nothing is called afterwards; only `response.log` matters.
+  virtual void abandon(HttpResponse& response) = 0;
 };
 
 inline constexpr std::size_t kStreamPiece = std::size_t{32} << 10;

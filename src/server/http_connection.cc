@@ -2,12 +2,10 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <openssl/rand.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -17,6 +15,8 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <ctime>
+
+#include "server/random.h"
 
 namespace perigee::server {
 namespace {
@@ -46,12 +46,6 @@ bool usable_id(std::string_view id) {
 }
 
 }  // namespace
-
-std::string make_request_id() {
-  std::array<unsigned char, 12> bytes{};
-  RAND_bytes(bytes.data(), static_cast<int>(bytes.size()));
-  return fmt::format("req_{:02x}", fmt::join(bytes, ""));
-}
 
 std::string_view reason_phrase(int status) {
   switch (status) {
@@ -211,7 +205,7 @@ asio::awaitable<bool> Connection::write(std::string_view bytes) {
 
 asio::awaitable<bool> Connection::refuse(HttpRequestParser& parser, int status, std::string_view message) {
   HttpRequest& request = parser.request();
-  if (request.request_id.empty()) request.request_id = make_request_id();
+  if (request.request_id.empty()) request.request_id = "req_" + random_hex(12);
   record_.request_id = request.request_id;
   record_.method = request.method;
   record_.path = request.path;
@@ -245,7 +239,7 @@ asio::awaitable<bool> Connection::read_request(HttpRequestParser& parser) {
       admitted = true;
       HttpRequest& request = parser.request();
       const std::string_view own = request.header("x-request-id");
-      request.request_id = usable_id(own) ? std::string(own) : make_request_id();
+      request.request_id = usable_id(own) ? std::string(own) : "req_" + random_hex(12);
       request.peer = peer_;
       HttpResponse response = options.admit(request);
       record_.tenant = request.tenant;
@@ -321,7 +315,7 @@ asio::awaitable<bool> Connection::answer(HttpRequestParser& parser) {
       socket_.cancel(ignored);
       ok = !gone_ && co_await send_whole(response, head_only);
     }
-    if (!ok) response.pending->abandon();
+    if (!ok) response.pending->abandon(response);
     ++watch_epoch_;
     boost::system::error_code ignored;
     socket_.cancel(ignored);
@@ -341,19 +335,20 @@ asio::awaitable<void> Connection::await_complete(HttpResponse& response) {
 
 asio::awaitable<bool> Connection::stream(HttpResponse& response, bool head_only) {
   bool complete = false;
+  bool head_sent = false;
   std::string out;
   auto last_sent = Clock::now();
-  for (bool first = true; !complete && !gone_; first = false) {
+  if (!chunked_) keep_alive_ = false;
+  while (!complete && !gone_) {
     response.body.clear();
     complete = response.pending->poll(response);
-    const auto now = Clock::now();
-    if (response.body.empty() && !complete && now - last_sent >= transport_.options.heartbeat) {
+    if (response.body.empty() && !complete && Clock::now() - last_sent >= transport_.options.heartbeat) {
       response.body = response.heartbeat;
     }
     out.clear();
-    if (first) {
-      if (!chunked_) keep_alive_ = false;
+    if (!head_sent && (complete || !response.body.empty())) {
       out = head(response, -1);
+      head_sent = true;
       if (head_only) co_return co_await write(out);
     }
     if (!response.body.empty()) {

@@ -105,7 +105,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::atomic<bool> wake_posted_{false};
 };
 
-std::string make_request_id();
 std::string_view reason_phrase(int status);
 
 }  // namespace perigee::server

@@ -40,7 +40,8 @@ class Ticker final : public PendingResponse {
     }
     return given_ == pieces_;
   }
-  void abandon() override { stop_ = abandoned_ = true; }
+  void abandon(HttpResponse&) override { stop_ = abandoned_ = true; }
+  void stop() { stop_ = true; }
 
   std::atomic<bool> abandoned_{false};
   std::atomic<int> given_{0};
@@ -92,7 +93,7 @@ class HttpServerTest : public testing::Test {
     server_ = std::move(*started);
   }
   void TearDown() override {
-    if (ticker_) ticker_->abandon();
+    if (ticker_) ticker_->stop();
     server_.reset();
   }
   std::shared_ptr<Ticker> ticker() {
@@ -173,7 +174,7 @@ TEST_F(HttpServerTest, DisconnectIsNoticed) {
       EXPECT_TRUE(WaitFor([&] { return server_->stats().active_requests == 0; })) << query << ahead;
       EXPECT_LT(std::chrono::steady_clock::now() - before, milliseconds(1000));
       EXPECT_TRUE(ticker()->abandoned_);
-      ticker()->abandon();
+      ticker()->stop();
     }
   }
   EXPECT_TRUE(WaitFor([&] {
