@@ -95,6 +95,7 @@ class ChatGeneration final : public Generation {
           if (request_.include_reasoning) encoder_->reasoning(slot, event.text);
           break;
         case AnswerEvent::Kind::kContent:
+          if (event.was_reasoning) encoder_->reasoning_was_content(slot);
           encoder_->content(slot, event.text);
           break;
         case AnswerEvent::Kind::kCallBegin:
@@ -176,23 +177,21 @@ api::ApiResult<Rendered> render_chat(const GenerationServices& services, const a
   render_request.answers = &services.answers;
   render_request.tenant = tenant;
   auto rendered = render(*services.model.dialect, services.model.tokenizer, render_request);
-  if (rendered.ok()) return std::move(*rendered);
-  // The renderer's messages begin with the field and a colon.
-  const std::string& text = rendered.status().message();
-  const std::size_t colon = text.find(": ");
-  api::ApiError error = api::from_status(rendered.status());
-  if (colon != std::string::npos && text.find(' ') > colon) error.param = text.substr(0, colon);
-  return error;
+  if (!rendered.ok()) return api::from_field_status(rendered.status());
+  return std::move(*rendered);
 }
 
 HttpResponse generate_chat(GenerationServices& services, const HttpRequest& http, api::ChatRequest request) {
   const std::string tenant = http.tenant;
   auto rendered = render_chat(services, request, tenant);
   if (!rendered.ok()) return error_response(rendered.error(), http);
+  auto constraint = compile_constraint(services, api::grammar_rules(request, rendered->start));
+  if (!constraint.ok()) return error_response(constraint.error(), http);
   const bool stream = request.stream;
   const api::ApiKind kind = request.kind;
   auto generation = std::make_shared<ChatGeneration>(services, http, std::move(request), *rendered);
-  if (const auto error = generation->submit_prompt(*rendered, nullptr)) return error_response(*error, http);
+  if (const auto error = generation->submit_prompt(*rendered, std::move(*constraint)))
+    return error_response(*error, http);
   HttpResponse response;
   response.pending = generation;
   if (stream) {

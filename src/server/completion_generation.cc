@@ -20,7 +20,7 @@ class CompletionGeneration final : public Generation {
     encoder_ = api::make_encoder(request_, {random_hex(12), std::time(nullptr), {}});
   }
 
-  std::optional<api::ApiError> submit_prompts() {
+  std::optional<api::ApiError> submit_prompts(std::unique_ptr<TokenConstraint> constraint) {
     const Tokenizer& tokenizer = services_.model.tokenizer;
     for (const api::CompletionRequest::Prompt& prompt : request_.prompts) {
       std::vector<TokenId> ids = prompt.is_ids            ? prompt.ids
@@ -38,6 +38,7 @@ class CompletionGeneration final : public Generation {
       }
       GenerationRequest engine_request;
       engine_request.prompt = std::move(ids);
+      if (constraint) engine_request.constraint = constraint->clone();
       if (const auto error = submit(std::move(engine_request), "prompt")) return error;
     }
     return std::nullopt;
@@ -158,8 +159,10 @@ class CompletionGeneration final : public Generation {
 HttpResponse generate_completion(GenerationServices& services, const HttpRequest& http,
                                  api::CompletionRequest request) {
   const bool stream = request.stream;
+  auto constraint = compile_constraint(services, api::grammar_rules(request));
+  if (!constraint.ok()) return error_response(constraint.error(), http);
   auto generation = std::make_shared<CompletionGeneration>(services, http, std::move(request));
-  if (const auto error = generation->submit_prompts()) return error_response(*error, http);
+  if (const auto error = generation->submit_prompts(std::move(*constraint))) return error_response(*error, http);
   HttpResponse response;
   response.pending = generation;
   if (stream) {

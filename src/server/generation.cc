@@ -225,6 +225,14 @@ void Generation::stop(std::int32_t slot) {
   if (branches_ == 1) services_.model.engine->cancel(handles_[static_cast<std::size_t>(submission)]);
 }
 
+api::ApiResult<std::unique_ptr<TokenConstraint>> compile_constraint(const GenerationServices& services,
+                                                                    const GrammarRules& rules) {
+  if (!GrammarCompiler::needs_constraint(rules)) return std::unique_ptr<TokenConstraint>();
+  auto constraint = services.grammar.compile(rules);
+  if (!constraint.ok()) return api::from_field_status(constraint.status());
+  return std::move(*constraint);
+}
+
 HttpResponse error_response(const api::ApiError& error, const HttpRequest& http) {
   HttpResponse response;
   response.status = error.status;

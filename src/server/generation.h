@@ -20,6 +20,7 @@
 #include "server/metrics.h"
 #include "server/served_model.h"
 #include "server/token_queue.h"
+#include "text/grammar.h"
 #include "text/render.h"
 #include "text/replay.h"
 
@@ -45,7 +46,11 @@ class CacheLog {
 // Shared by all requests for one model.
 struct GenerationServices {
   explicit GenerationServices(ServedModel served)
-      : model(std::move(served)), metrics(model.name), answers(kAnswerBytes), responses(kResponseBytes, kResponses) {}
+      : model(std::move(served)),
+        metrics(model.name),
+        grammar(*model.dialect, model.tokenizer),
+        answers(kAnswerBytes),
+        responses(kResponseBytes, kResponses) {}
 
   static constexpr std::size_t kAnswerBytes = std::size_t{64} << 20;
   static constexpr std::size_t kResponseBytes = std::size_t{64} << 20;
@@ -53,6 +58,7 @@ struct GenerationServices {
 
   ServedModel model;
   Metrics metrics;
+  GrammarCompiler grammar;
   AnswerStore answers;
   api::ResponseStore responses;
   CacheLog cache_log;
@@ -122,6 +128,10 @@ class Generation : public PendingResponse {
 // The answer of a request that was accepted, or the error that it ended in.
 HttpResponse generate_chat(GenerationServices& services, const HttpRequest& http, api::ChatRequest request);
 HttpResponse generate_completion(GenerationServices& services, const HttpRequest& http, api::CompletionRequest request);
+
+// The constraint that the rules ask for; null where they ask for nothing.
+api::ApiResult<std::unique_ptr<TokenConstraint>> compile_constraint(const GenerationServices& services,
+                                                                    const GrammarRules& rules);
 
 // Prompt ids of a chat request; answers of this tenant are spliced as they were sampled.
 api::ApiResult<Rendered> render_chat(const GenerationServices& services, const api::ChatRequest& request,

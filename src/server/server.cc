@@ -265,7 +265,7 @@ class ModelServer final : public Server {
         auto parsed = api::parse_detokenize(*body, api_config_);
         if (!parsed.ok()) return error_response(parsed.error(), request);
         return json_response(
-            api::detokenize_body(*parsed, services_->model.tokenizer.decode(parsed->tokens, SpecialText::kKeep)));
+            api::detokenize_body(services_->model.tokenizer.decode(parsed->tokens, SpecialText::kKeep)));
       }
     }
   }

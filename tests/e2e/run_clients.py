@@ -64,8 +64,8 @@ def node_environment(cache, install):
 class Server:
     """The scripted server on a free port; stopped, and its exit checked, at the end."""
 
-    def __init__(self, program, *arguments):
-        self.process = subprocess.Popen([program, "--script", str(HERE / "script.json"), *arguments],
+    def __init__(self, program, *arguments, script=HERE / "script.json"):
+        self.process = subprocess.Popen([program, "--script", str(script), *arguments],
                                         stderr=subprocess.PIPE, text=True)
         self.base = None
         for line in self.process.stderr:
@@ -112,4 +112,5 @@ def main():
     return 1 if failed or not clean else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
