@@ -32,6 +32,14 @@ auto awaiting(boost::system::error_code& error) {
   return asio::redirect_error(asio::use_awaitable, error);
 }
 
+struct ActiveRequest {
+  explicit ActiveRequest(Transport& t) : transport(t) { ++transport.active; }
+  ~ActiveRequest() { --transport.active; }
+  ActiveRequest(const ActiveRequest&) = delete;
+  ActiveRequest& operator=(const ActiveRequest&) = delete;
+  Transport& transport;
+};
+
 bool peer_closed(int fd) {
   pollfd entry{.fd = fd, .events = POLLRDHUP, .revents = 0};
   return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
@@ -140,10 +148,9 @@ asio::awaitable<void> Connection::run() {
       record_ = AccessRecord();
       record_.peer = peer_;
       began_ = Clock::now();
-      ++transport_.active;
+      const ActiveRequest active(transport_);
       const bool readable = co_await read_request(parser);
       if (readable) keep_alive_ = co_await answer(parser) && keep_alive_;
-      --transport_.active;
       account_body(0);
       if (keep_alive_) rest_ = parser.take_rest();
     }
