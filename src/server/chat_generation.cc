@@ -128,7 +128,7 @@ class ChatGeneration final : public Generation {
     encoder_->finish(slot, reason, event.stop_string);
     // Only an answer that ended by itself can come back as a whole message of the history.
     if (!request_.partial && event.finish != AnswerFinish::kLength && event.stop_string.empty()) {
-      services_.answers.remember(tenant_, start_, choice.ids, choice.fold.take());
+      services_.answers.remember(tenant_, services_.model.tokenizer, start_, choice.ids, choice.fold.take());
     }
   }
 
