@@ -40,6 +40,23 @@ struct ActiveRequest {
   Transport& transport;
 };
 
+class ReadBuffer {
+ public:
+  explicit ReadBuffer(Loop& loop) : loop_(loop) {
+    if (loop_.buffers.empty()) loop_.buffers.push_back(std::make_unique<char[]>(kReadSize));
+    data_ = std::move(loop_.buffers.back());
+    loop_.buffers.pop_back();
+  }
+  ~ReadBuffer() { loop_.buffers.push_back(std::move(data_)); }
+  ReadBuffer(const ReadBuffer&) = delete;
+  ReadBuffer& operator=(const ReadBuffer&) = delete;
+  char* data() { return data_.get(); }
+
+ private:
+  Loop& loop_;
+  std::unique_ptr<char[]> data_;
+};
+
 bool peer_closed(int fd) {
   pollfd entry{.fd = fd, .events = POLLRDHUP, .revents = 0};
   return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
@@ -228,7 +245,7 @@ asio::awaitable<bool> Connection::refuse(HttpRequestParser& parser, int status, 
 asio::awaitable<bool> Connection::read_request(HttpRequestParser& parser) {
   const auto& options = transport_.options;
   set_deadline(options.header_timeout);
-  std::unique_ptr<char[]> buffer;
+  ReadBuffer buffer(loop_);
   bool admitted = false;
   bool continued = false;
   if (!rest_.empty()) {
@@ -270,14 +287,13 @@ asio::awaitable<bool> Connection::read_request(HttpRequestParser& parser) {
       if (!co_await write("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
       set_deadline(options.body_timeout);
     }
-    if (!buffer) buffer = std::make_unique<char[]>(kReadSize);
-    const std::size_t n = co_await read_some(buffer.get(), kReadSize);
+    const std::size_t n = co_await read_some(buffer.data(), kReadSize);
     if (n == 0) {
       keep_alive_ = false;
       co_return false;
     }
     record_.bytes_in += n;
-    parser.feed(std::string_view(buffer.get(), n));
+    parser.feed(std::string_view(buffer.data(), n));
     if (parser.header_done()) deadline_ += std::chrono::milliseconds(1000 * n / (std::size_t{16} << 10));
     account_body(parser.buffered());
     if (transport_.body_bytes > static_cast<std::int64_t>(options.body_memory)) {
@@ -436,9 +452,9 @@ asio::awaitable<void> Connection::linger() {
   }
   socket_.shutdown(asio::ip::tcp::socket::shutdown_send, error);
   if (!unread_) co_return;
-  const auto buffer = std::make_unique<char[]>(kReadSize);
+  ReadBuffer buffer(loop_);
   for (std::size_t total = 0; total < kLingerBytes && !error;) {
-    const std::size_t n = co_await socket_.async_read_some(asio::buffer(buffer.get(), kReadSize), awaiting(error));
+    const std::size_t n = co_await socket_.async_read_some(asio::buffer(buffer.data(), kReadSize), awaiting(error));
     total += n;
   }
 }

@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <vector>
 
 #include "server/http_server.h"
 
@@ -43,6 +44,9 @@ struct Transport {
 // is destroyed first: with it go the coroutines, and with them the connections, which strike themselves off.
 struct Loop {
   std::unordered_set<Connection*> open;
+  // Read buffers that no request uses now. Were each request to allocate its own, the small objects of idle
+  // connections would come to lie between them and hold the heap open.
+  std::vector<std::unique_ptr<char[]>> buffers;
   asio::io_context context{1};
 };
 

@@ -101,10 +101,10 @@ def main():
     try:
         if python:
             failed |= subprocess.run([str(python), str(HERE / "clients_test.py"), server.base, KEY], env=environment,
-                                     timeout=240).returncode != 0
+                                     timeout=900).returncode != 0
         if node:
             failed |= subprocess.run(["node", "clients_test.mjs", server.base, KEY], cwd=node, env=environment,
-                                     timeout=120).returncode != 0
+                                     timeout=600).returncode != 0
     finally:
         clean = server.stop()
     if not clean:
