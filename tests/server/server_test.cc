@@ -201,7 +201,9 @@ TEST_F(ServerTest, ClientsThatLeaveFreeTheEngine) {
     RawClient client(server_->port());
     ASSERT_TRUE(client.send(PostText("/v1/chat/completions", Chat("long", more))));
     ASSERT_TRUE(WaitFor([&] { return engine_->stats().running == 1; }));
-    if (!more.empty()) EXPECT_FALSE(client.read_until("data: ").empty());
+    if (!more.empty()) {
+      EXPECT_FALSE(client.read_until("data: ").empty());
+    }
     client.close();
     const auto left = std::chrono::steady_clock::now();
     EXPECT_TRUE(WaitFor([&] { return engine_->stats().running == 0; })) << more;
