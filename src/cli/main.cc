@@ -5,10 +5,10 @@
 namespace perigee::cli {
 
 // One line a command, in the order of --help.
-// (declaration here, definition in the command's own file)
 void register_bench(const CommandGroups& groups, int& exit_code);
 void register_doctor(const CommandGroups& groups, int& exit_code);
 void register_run(const CommandGroups& groups, int& exit_code);
+void register_serve(const CommandGroups& groups, int& exit_code);
 void register_inspect(const CommandGroups& groups, int& exit_code);
 void register_synth(const CommandGroups& groups, int& exit_code);
 void register_verify_text(const CommandGroups& groups, int& exit_code);
@@ -18,16 +18,9 @@ void register_plan_emit(const CommandGroups& groups, int& exit_code);
 void register_verify_goldens(const CommandGroups& groups, int& exit_code);
 
 constexpr RegisterCommand kCommands[] = {
-    register_run,
-    register_inspect,
-    register_synth,
-    register_verify_text,
-    register_verify_cache,
-    register_plan_check,
-    register_plan_emit,
-    register_bench,
-    register_doctor,
-    register_verify_goldens,
+    register_run,         register_serve,        register_inspect,        register_synth,
+    register_verify_text, register_verify_cache, register_plan_check,     register_plan_emit,
+    register_bench,       register_doctor,       register_verify_goldens,
 };
 
 }  // namespace perigee::cli
@@ -41,9 +34,6 @@ int main(int argc, char** argv) {
   groups.plan = app.add_subcommand("plan", "Plan, check and launch these models on Ascend clusters");
   groups.plan->require_subcommand(1);
   int exit_code = 0;
-  for (const auto register_command : perigee::cli::kCommands) {
-    register_command(groups, exit_code);
-  }
   for (const auto register_command : perigee::cli::kCommands) register_command(groups, exit_code);
   try {
     app.parse(argc, argv);

@@ -26,7 +26,7 @@ struct SamplingParams {
   float presence_penalty = 0.0F;
   float frequency_penalty = 0.0F;
   std::uint64_t seed = 0;  // counter-based: the draw of step i depends on (seed, branch, i) only
-  std::map<TokenId, float> logit_bias;
+  std::map<TokenId, float> logit_bias = {};
   std::int32_t min_tokens = 0;     // stop ids are masked before this many tokens
   std::int32_t top_logprobs = -1;  // -1: no logprobs; else 0..20 alternatives beside the sampled one
 };
@@ -44,7 +44,7 @@ struct TokenEvent {
   std::int32_t branch = 0;  // 0..n-1
   TokenId id = -1;
   float logprob = 0;
-  std::vector<TokenLogprob> top;
+  std::vector<TokenLogprob> top = {};
   FinishReason finish = FinishReason::kNone;
   Status error;  // kError only
 };

@@ -40,6 +40,8 @@ struct RouteInfo {
 };
 
 // "/" at the end of a path: an id follows.
+constexpr std::size_t kDebugObjects = 256;  // of the cache tree that /debug/cache shows
+
 constexpr RouteInfo kRoutes[] = {
     {"/health/live", Route::kLive, "GET, HEAD"},
     {"/health", Route::kReady, "GET, HEAD"},
@@ -367,12 +369,15 @@ class ModelServer final : public Server {
                         {"restored_tokens", entry.report.restored_tokens},
                         {"reason", entry.report.reason}});
     }
+    // The tree shows what all tenants keep, so only a server without keys gives it.
+    const Json tree = request.tenant.empty() ? services_->model.engine->debug_cache(kDebugObjects) : Json();
     const Json body = {{"kv_usage", stats.kv_usage},
                        {"prompt_tokens_computed", stats.prompt_tokens},
                        {"prompt_tokens_restored", stats.cached_tokens},
                        {"engine", stats.extra},
                        {"replayable_answers", services_->answers.size()},
-                       {"recent", std::move(recent)}};
+                       {"recent", std::move(recent)},
+                       {"tree", tree}};
     return json_response(body.dump(-1, ' ', false, Json::error_handler_t::replace));
   }
 

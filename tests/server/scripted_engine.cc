@@ -312,6 +312,10 @@ EngineLimits ScriptedEngine::limits() const {
   return {.context_tokens = state_->options.context_tokens, .vocab = state_->tokenizer.vocab()};
 }
 
+Json ScriptedEngine::debug_cache(std::size_t /*limit*/) const {
+  return Json::object();
+}
+
 EngineStats ScriptedEngine::stats() const {
   const std::lock_guard lock(state_->mutex);
   EngineStats stats = state_->counters;

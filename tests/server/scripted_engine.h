@@ -49,6 +49,7 @@ class ScriptedEngine final : public Engine {
   CacheReport cache_report(RequestHandle handle) const override;
   EngineLimits limits() const override;
   EngineStats stats() const override;
+  Json debug_cache(std::size_t limit) const override;
   void drain(double seconds) override;
 
  private:

@@ -1,0 +1,51 @@
+// perigee serve [DIR]: the HTTP server over a model.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+#include "cli/model_source.h"
+#include "cli/serve_options.h"
+
+namespace perigee::cli {
+namespace {
+
+std::int64_t parameters_of(const Checkpoint& checkpoint) {
+  std::int64_t elements = 0;
+  for (const TensorView& tensor : checkpoint.tensors()) elements += tensor.shape.elements();
+  return elements;
+}
+
+Status serve(const EngineFlags& engine, const ServeFlags& flags) {
+  PERIGEE_ASSIGN_OR_RETURN(server::RunOptions options, run_options(flags));
+  LoadedModel model;  // outlives the server
+  return server::run_server(std::move(options), [&]() -> Result<server::ServedModel> {
+    PERIGEE_ASSIGN_OR_RETURN(model, load_model(engine, flags.quiet));
+    if (model.generated) {
+      std::fprintf(stderr, "perigee: no model folder was given; serving a generated model whose text means nothing\n");
+    }
+    return server::ServedModel{.engine = model.engine.get(),
+                               .tokenizer = *model.tokenizer,
+                               .dialect = model.dialect,
+                               .name = model.name,
+                               .parameters = parameters_of(*model.checkpoint)};
+  });
+}
+
+}  // namespace
+
+void register_serve(const CommandGroups& groups, int& exit_code) {
+  auto engine = std::make_shared<EngineFlags>();
+  auto flags = std::make_shared<ServeFlags>();
+  CLI::App* command = groups.root->add_subcommand("serve", "Serve a model over HTTP (OpenAI and Anthropic APIs)");
+  add_engine_flags(*command, *engine);
+  add_serve_flags(*command, *flags);
+  command->callback([engine, flags, &exit_code] {
+    const Status status = serve(*engine, *flags);
+    if (!status.ok()) std::fprintf(stderr, "perigee: %s\n", status.message().c_str());
+    exit_code = exit_code_of(status);
+  });
+}
+
+}  // namespace perigee::cli
