@@ -335,7 +335,8 @@ TEST(StopText, SameAtEverySplit) {
         if (bytewise) {
           for (const char c : text) out += stop.push(std::string_view(&c, 1));
         } else {
-          out = stop.push(text.substr(0, split)) + stop.push(text.substr(split));
+          out = stop.push(text.substr(0, split));  // not one expression: the operands of + have no order
+          out += stop.push(text.substr(split));
         }
         out += stop.finish();
         if (split == 0 && !bytewise) {
