@@ -14,7 +14,8 @@ namespace perigee {
 namespace {
 
 constexpr std::int64_t kMaxCopiedBytes = std::int64_t{16} << 30;
-constexpr std::size_t kNamedTensors = 4;  // how many missing or unknown tensors a message lists
+constexpr std::int64_t kMaxPadding = 4096;  // of A_log
+constexpr std::size_t kNamedTensors = 4;    // how many missing or unknown tensors a message lists
 
 Shape without_unit_axes(const Shape& shape) {
   Shape result;
@@ -341,9 +342,11 @@ class Binder {
     const Shape expected = without_unit_axes(spec.shape);
     const bool padded = spec.use == TensorUse::kDecay;
     const std::int64_t heads = spec.rule.meaningful;
-    if (padded ? found.rank() > 1 || view->shape.elements() < heads : found != expected) {
-      return refuse(*view, padded ? fmt::format("a vector of at least {} elements", heads) : spec.shape.to_string(),
-                    view->shape.to_string());
+    if (padded ? found.rank() > 1 || view->shape.elements() < heads || view->shape.elements() > heads + kMaxPadding
+               : found != expected) {
+      return refuse(
+          *view, padded ? fmt::format("a vector of {} elements, or zeros after them", heads) : spec.shape.to_string(),
+          view->shape.to_string());
     }
     FloatVector values;
     PERIGEE_RETURN_IF_ERROR(widen(*view, values));

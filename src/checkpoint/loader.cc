@@ -15,6 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::int64_t kMaxIndexerRows = 4096;
+
 std::int64_t total_size(const std::vector<std::string>& files) {
   std::int64_t total = 0;
   for (const std::string& file : files) {
@@ -74,6 +76,12 @@ Status adopt_indexer(CheckpointParts& parts) {
     const TensorView* keys = parts.tensors.find(base + "wk.weight");
     const TensorView* weights = parts.tensors.find(base + "weights_proj.weight");
     if (keys == nullptr || weights == nullptr || keys->shape.rank() != 2 || weights->shape.rank() != 2) continue;
+    for (const TensorView* view : {keys, weights}) {
+      if (view->shape[0] < 1 || view->shape[0] > kMaxIndexerRows) {
+        return data_loss("{}: tensor {}: expected 1 to {} rows, found {}", parts.files[view->file], view->name,
+                         kMaxIndexerRows, view->shape[0]);
+      }
+    }
     LayerConfig& layer = config.layers[i];
     if (!layer.indexer && config.has_indexer() && !config.indexer.sizes_assumed) continue;  // reported as unknown
     if (!config.has_indexer()) {
@@ -89,15 +97,21 @@ Status adopt_indexer(CheckpointParts& parts) {
     }
     layer.indexer = layer.mixer == Mixer::kMla;
   }
-  if (config.has_indexer() && (config.indexer.heads < 1 || config.indexer.head_dim < 1)) {
-    return data_loss("indexer tensors: expected at least one head and one column");
-  }
   return {};
 }
 
 Status read_shards(const ShardList& shards, const LoadOptions& options, CheckpointParts& parts) {
   const std::int64_t total = total_size(parts.files);
-  Progress progress("reading weights", total, options.show_progress && options.parallel_read);
+  const std::int64_t available = available_memory();
+  if (options.parallel_read && available > 0 && total > available) {
+    return make_error(StatusCode::kResourceExhausted,
+                      "{}: expected {} of free memory for all weights, found {}; map them instead", parts.directory,
+                      format_bytes(total), format_bytes(available));
+  }
+  // Who watches a load wants it done when it says so: pages of mapped shards are read now, where all of them fit in
+  // memory, instead of at first use.
+  const bool ahead = !options.parallel_read && options.show_progress && total < available / 10 * 9;
+  Progress progress("reading weights", total, ahead || (options.parallel_read && options.show_progress));
   std::vector<SafetensorsHeader> headers;
   std::vector<TensorView> views;
   for (std::size_t file = 0; file < parts.files.size(); ++file) {
@@ -105,6 +119,7 @@ Status read_shards(const ShardList& shards, const LoadOptions& options, Checkpoi
     PERIGEE_ASSIGN_OR_RETURN(const auto bytes, acquire(path, options.parallel_read, progress, parts));
     auto header = parse_safetensors_header(bytes, bytes.size());
     if (!header.ok()) return header.status().with_context(path);
+    if (ahead) read_ahead(bytes, progress);
     for (const auto& entry : header->tensors) {
       views.push_back({canonical_tensor_name(entry.name, parts.config.tensor_prefix), entry.dtype, entry.shape,
                        bytes.subspan(entry.offset, entry.bytes), static_cast<std::uint32_t>(file)});

@@ -8,8 +8,13 @@
 namespace perigee {
 namespace {
 
-constexpr std::int64_t kMaxWidth = std::int64_t{1} << 24;  // any single dimension; products stay far below 2^63
-constexpr std::int64_t kMaxLayers = 4096;
+// Limits far above any model, so low that no sum of bytes over tensors, tokens and a few users leaves 63 bits.
+constexpr std::int64_t kMaxWidth = std::int64_t{1} << 24;
+constexpr std::int64_t kMaxHidden = std::int64_t{1} << 20;
+constexpr std::int64_t kMaxHead = std::int64_t{1} << 16;
+constexpr std::int64_t kMaxLayers = 1024;
+constexpr std::int64_t kMaxPositions = std::int64_t{1} << 27;
+constexpr std::int64_t kMaxExpertsInAll = std::int64_t{1} << 19;  // K3 has 82,432
 
 // Reads keys of one JSON object and keeps the first error, so that a reader is a plain list of assignments.
 class KeyReader {
@@ -145,7 +150,7 @@ void read_layers(const KeyReader& text, const KeyReader& linear, ModelConfig& co
 void read_kda(const KeyReader& linear, ModelConfig& config) {
   KdaConfig& kda = config.kda;
   kda.heads = linear.integer("num_heads");
-  kda.head_dim = linear.integer("head_dim");
+  kda.head_dim = linear.integer("head_dim", 1, kMaxHead);
   if (kda.width() > kMaxWidth) {
     linear.fail("num_heads", fmt::format("num_heads * head_dim <= {}", kMaxWidth), std::to_string(kda.width()));
   }
@@ -164,10 +169,10 @@ void read_mla(const KeyReader& text, ModelConfig& config) {
     text.unsupported("num_key_value_heads", fmt::format("{} (one per head)", mla.heads), std::to_string(kv_heads));
   }
   mla.q_lora_rank = text.integer_or("q_lora_rank", 0);
-  mla.kv_lora_rank = text.integer("kv_lora_rank");
-  mla.nope = text.integer("qk_nope_head_dim");
-  mla.rope = text.integer("qk_rope_head_dim", 0);
-  mla.v = text.integer("v_head_dim");
+  mla.kv_lora_rank = text.integer("kv_lora_rank", 1, kMaxHead);
+  mla.nope = text.integer("qk_nope_head_dim", 1, kMaxHead);
+  mla.rope = text.integer("qk_rope_head_dim", 0, kMaxHead);
+  mla.v = text.integer("v_head_dim", 1, kMaxHead);
   mla.output_gate = text.boolean_or("mla_use_output_gate", false);
   if (!text.boolean_or("mla_use_nope", false)) text.unsupported("mla_use_nope", "true (no rotary positions)", "false");
   if (mla.heads * (mla.nope + mla.rope) > kMaxWidth || mla.heads * (mla.nope + mla.v) > kMaxWidth) {
@@ -182,9 +187,12 @@ void read_moe(const KeyReader& text, ModelConfig& config) {
   MoeConfig& moe = config.moe;
   moe.experts = text.integer("num_experts", 1, 65536);
   moe.top_k = text.integer("num_experts_per_token", 1, moe.experts);
-  moe.expert_width = text.integer("moe_intermediate_size");
+  if (moe.experts * std::ssize(config.layers) > kMaxExpertsInAll) {
+    text.fail("num_experts", fmt::format("at most {} in all layers", kMaxExpertsInAll), std::to_string(moe.experts));
+  }
+  moe.expert_width = text.integer("moe_intermediate_size", 1, kMaxHidden);
   moe.shared_width = text.integer_or("num_shared_experts", 0, 0, 64) * moe.expert_width;
-  moe.latent = text.integer_or("routed_expert_hidden_size", 0);
+  moe.latent = text.integer_or("routed_expert_hidden_size", 0, 1, kMaxHidden);
   moe.latent_norm = moe.latent > 0 && text.boolean_or("latent_moe_use_norm", false);
   moe.renormalize = text.boolean_or("moe_renormalize", true);
   moe.scaling = text.number_or("routed_scaling_factor", 1.0, 1e-6, 1e6);
@@ -230,8 +238,8 @@ void read_indexer(const Json& dsa, std::string_view where, ModelConfig& config, 
   const char* heads = first_of({"index_n_heads", "num_heads", "n_heads"});
   const char* head_dim = first_of({"index_head_dim", "head_dim"});
   const char* top_k = first_of({"index_topk", "topk", "top_k"});
-  config.indexer.heads = heads == nullptr ? 32 : keys.integer(heads, 1, 65536);
-  config.indexer.head_dim = head_dim == nullptr ? 128 : keys.integer(head_dim, 1, 65536);
+  config.indexer.heads = heads == nullptr ? 32 : keys.integer(heads, 1, 4096);
+  config.indexer.head_dim = head_dim == nullptr ? 128 : keys.integer(head_dim, 1, 4096);
   config.indexer.top_k = top_k == nullptr ? 2048 : keys.integer(top_k);
   config.indexer.sizes_assumed = heads == nullptr || head_dim == nullptr;
 
@@ -252,7 +260,7 @@ void read_indexer(const Json& dsa, std::string_view where, ModelConfig& config, 
 void read_vision(const Json& object, ModelConfig& config, Status& status) {
   const KeyReader keys(object, "vision_config.", status);
   VisionConfig vision;
-  vision.hidden = keys.integer("vt_hidden_size");
+  vision.hidden = keys.integer("vt_hidden_size", 1, kMaxHidden);
   vision.heads = keys.integer("vt_num_attention_heads");
   const std::int64_t qkv = keys.integer("qkv_hidden_size");
   if (qkv % vision.heads != 0) {
@@ -352,9 +360,9 @@ Result<ModelConfig> parse_model_config(const Json& document, const Json* generat
   const KeyReader linear(*linear_object, where + "linear_attn_config.", status);
 
   config.vocab = text.integer("vocab_size", 257);  // the last 256 ids are special
-  config.hidden = text.integer("hidden_size");
-  config.max_positions = text.integer_or("max_position_embeddings",
-                                         text.integer_or("model_max_length", 1048576, 1, 1LL << 32), 1, 1LL << 32);
+  config.hidden = text.integer("hidden_size", 1, kMaxHidden);
+  config.max_positions = text.integer_or(
+      "max_position_embeddings", text.integer_or("model_max_length", 1048576, 1, kMaxPositions), 1, kMaxPositions);
   config.rms_eps = text.number_or("rms_norm_eps", 1e-5, 0, 1);
   config.index_norm_eps = config.rms_eps;
   read_layers(text, linear, config, status);

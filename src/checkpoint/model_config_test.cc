@@ -93,6 +93,34 @@ TEST(ModelConfig, K31HasAnIndexerInEveryMlaLayer) {
   EXPECT_EQ(parameter_count(*config) - parameter_count(*k3), 24 * (7'438'592 - 128));
 }
 
+TEST(ModelConfig, KimiLinearAddsUpToThePublishedSize) {
+  Json document = golden_config("tiny-c");
+  Json full = {4, 8, 12, 16, 20, 24, 27};
+  Json kda = Json::array();
+  for (int layer = 1; layer <= 26; ++layer) {
+    if (layer % 4 != 0) kda.push_back(layer);
+  }
+  document.update(Json{{"vocab_size", 163840},
+                       {"hidden_size", 2304},
+                       {"intermediate_size", 9216},
+                       {"num_hidden_layers", 27},
+                       {"num_attention_heads", 32},
+                       {"num_key_value_heads", 32},
+                       {"kv_lora_rank", 512},
+                       {"qk_nope_head_dim", 128},
+                       {"qk_rope_head_dim", 64},
+                       {"v_head_dim", 128},
+                       {"num_experts", 256},
+                       {"num_experts_per_token", 8},
+                       {"moe_intermediate_size", 1024}});
+  document["linear_attn_config"].update(
+      Json{{"num_heads", 32}, {"head_dim", 128}, {"full_attn_layers", full}, {"kda_layers", kda}});
+  const auto config = parse_model_config(document, nullptr);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(parameter_count(*config), 49'122'681'728);
+  EXPECT_EQ(sequence_bytes(*config).recurrent, 41'943'040);
+}
+
 TEST(ModelConfig, TinyA) {
   const auto config = read_model_config(kGoldens + "tiny-a");
   ASSERT_TRUE(config.ok()) << config.status().message();
@@ -175,16 +203,15 @@ INSTANTIATE_TEST_SUITE_P(
     Keys, RefusedConfig,
     testing::Values(
         BadConfig{"/hidden_size", "null",
-                  "text_config.hidden_size: expected an integer in [1, 16777216], found nothing"},
-        BadConfig{"/hidden_size", "0", "text_config.hidden_size: expected an integer in [1, 16777216], found 0"},
+                  "text_config.hidden_size: expected an integer in [1, 1048576], found nothing"},
+        BadConfig{"/hidden_size", "0", "text_config.hidden_size: expected an integer in [1, 1048576], found 0"},
         BadConfig{"/hidden_size", "\"160\"",
-                  "text_config.hidden_size: expected an integer in [1, 16777216], found \"160\""},
+                  "text_config.hidden_size: expected an integer in [1, 1048576], found \"160\""},
         BadConfig{"/hidden_size", "18446744073709551615",
-                  "text_config.hidden_size: expected an integer in [1, 16777216], found 18446744073709551615"},
-        BadConfig{"/hidden_size", "160.5",
-                  "text_config.hidden_size: expected an integer in [1, 16777216], found 160.5"},
+                  "text_config.hidden_size: expected an integer in [1, 1048576], found 18446744073709551615"},
+        BadConfig{"/hidden_size", "160.5", "text_config.hidden_size: expected an integer in [1, 1048576], found 160.5"},
         BadConfig{"/num_hidden_layers", "5000",
-                  "text_config.num_hidden_layers: expected an integer in [1, 4096], found 5000"},
+                  "text_config.num_hidden_layers: expected an integer in [1, 1024], found 5000"},
         BadConfig{"/num_hidden_layers", "10",
                   "text_config.linear_attn_config.full_attn_layers and kda_layers: expected a partition of 1..10, "
                   "found layer 10 in neither"},

@@ -1,6 +1,7 @@
 #include "checkpoint/shard_read.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "base/checked.h"
 #include "base/threads.h"
@@ -81,6 +83,32 @@ Result<ReadShard> read_shard(const std::string& path, Progress& progress) {
   });
   if (error.load() != 0) return make_error(StatusCode::kUnavailable, "{}: cannot read: {}", path, std::strerror(error));
   return shard;
+}
+
+void read_ahead(std::span<const std::byte> mapping, Progress& progress) {
+  ThreadPool pool(kReaders);
+  const std::int64_t size = std::ssize(mapping);
+  pool.run(ceil_div(size, kChunk), [&](std::int64_t chunk, int /*thread*/) {
+    const std::int64_t bytes = std::min(kChunk, size - chunk * kChunk);
+    const std::byte* from = mapping.data() + chunk * kChunk;
+    ::madvise(const_cast<std::byte*>(from), static_cast<std::size_t>(bytes), MADV_WILLNEED);
+    std::byte seen{};
+    for (std::int64_t at = 0; at < bytes; at += kPage) seen ^= from[at];
+    // The reads must happen although nobody wants their value.
+    asm volatile("" : : "r"(&seen) : "memory");
+    progress.add(bytes);
+  });
+}
+
+std::int64_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  std::int64_t kilobytes = 0;
+  std::string unit;
+  while (file >> key >> kilobytes >> unit) {
+    if (key == "MemAvailable:") return kilobytes * 1024;
+  }
+  return 0;
 }
 
 }  // namespace perigee

@@ -83,8 +83,9 @@ std::string dtype_list(std::uint32_t dtypes) {
 void print_model(const Report& report) {
   const ModelConfig& c = report.config;
   fmt::print("{}\n", report.directory);
-  fmt::print("{}: {:.2f} billion parameters, {} layers: {} KDA, {} MLA{}\n", c.family,
-             static_cast<double>(parameter_count(c)) / 1e9, c.layers.size(), c.count(Mixer::kKda), c.count(Mixer::kMla),
+  const auto millions = static_cast<double>(parameter_count(c)) / 1e6;
+  fmt::print("{}: {:.{}f} million parameters, {} layers: {} KDA, {} MLA{}\n", c.family, millions,
+             millions < 100 ? 2 : 0, c.layers.size(), c.count(Mixer::kKda), c.count(Mixer::kMla),
              c.has_indexer()
                  ? fmt::format(" with indexers {} x {}, top-k {}", c.indexer.heads, c.indexer.head_dim, c.indexer.top_k)
                  : "");

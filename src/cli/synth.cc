@@ -49,8 +49,8 @@ void register_synth(const CommandGroups& groups, int& exit_code) {
       exit_code = exit_code_of(summary.status());
       return;
     }
-    fmt::print("{}: {} tensors, {}, {} files\n", arguments->out, summary->tensors, format_bytes(summary->bytes),
-               summary->shards);
+    fmt::print("{}: {} tensors, {}, {} file{}\n", arguments->out, summary->tensors, format_bytes(summary->bytes),
+               summary->shards, summary->shards > 1 ? "s" : "");
   });
 }
 
