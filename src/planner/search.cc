@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "planner/deployment.h"
@@ -210,7 +211,24 @@ class Search {
       };
       return key(a) < key(b);
     });
-    for (std::size_t i = 0; i < all.size(); ++i) explain(all[i], i == 0 ? nullptr : &all[0]);
+    std::set<std::pair<std::int64_t, std::int64_t>> splits;
+    for (const Candidate& one : all) {
+      if (one.plan.disaggregated()) splits.insert(split_of(one.plan));
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      explain(all[i], i == 0 ? nullptr : &all[0]);
+      if (all[i].plan.disaggregated() && splits.size() == 1) {
+        all[i].reason +=
+            fmt::format("; the only split of {} nodes whose two sides both hold the model", request_.nodes);
+      }
+      all[i].plan.notes.insert(all[i].plan.notes.begin(), all[i].reason);
+    }
+  }
+
+  static std::pair<std::int64_t, std::int64_t> split_of(const Plan& plan) {
+    const PoolPlan& p = *plan.pool(Role::kPrefill);
+    const PoolPlan& d = *plan.pool(Role::kDecode);
+    return {p.instances * p.nodes, d.instances * d.nodes};
   }
 
   // What a layout pays for, in its own numbers.
@@ -250,7 +268,6 @@ class Search {
                      best->result.tpot_ms.p90, r.ttft_ms.p90 / 1000, best->result.ttft_ms.p90 / 1000) +
                  mechanism(c);
     }
-    c.plan.notes.push_back(c.reason);
     if (request_.model == "kimi-k3.1-pro") {
       c.plan.notes.push_back(
           "unvalidated: no release of this engine names Kimi K3.1 Pro; planned as K3 and an indexer");
@@ -289,7 +306,7 @@ std::string layout_name(const Plan& plan) {
   }
   const PoolPlan& p = *plan.pool(Role::kPrefill);
   const PoolPlan& d = *plan.pool(Role::kDecode);
-  return fmt::format("{}P+{}D, {} | {}", p.instances * p.nodes, d.instances * d.nodes, cut(p), cut(d));
+  return fmt::format("{}P+{}D, {} / {}", p.instances * p.nodes, d.instances * d.nodes, cut(p), cut(d));
 }
 
 Result<SearchResult> search_layouts(const Catalogue& catalogue, const SearchRequest& request) {

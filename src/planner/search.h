@@ -56,7 +56,7 @@ struct SearchResult {
   std::vector<RefusedLayout> refused;
 };
 
-// Names as people say them: "4P+4D, DP4 TP16 | DP4 TP16", "2 x mixed 4 nodes, DP4 TP16".
+// Names as people say them: "4P+4D, DP4 TP16 / DP4 TP16", "2 x mixed 4 nodes, DP4 TP16".
 std::string layout_name(const Plan& plan);
 
 Result<SearchResult> search_layouts(const Catalogue& catalogue, const SearchRequest& request);
