@@ -69,8 +69,8 @@ bool same_arguments(const Json& item, const std::string& got, const std::string&
 std::string compare_calls(const Json& item, const std::vector<ToolCall>& got, const Json& want) {
   if (got.size() != want.size()) return fmt::format("expected {} calls, found {}", want.size(), got.size());
   for (std::size_t i = 0; i < got.size(); ++i) {
-    if (got[i].name != want[i].at("name")) return fmt::format("call {}: name {}", i, got[i].name);
-    if (want[i].contains("id") && got[i].id != want[i]["id"]) return fmt::format("call {}: id {}", i, got[i].id);
+    if (want[i].at("name") != got[i].name) return fmt::format("call {}: name {}", i, got[i].name);
+    if (want[i].contains("id") && want[i]["id"] != got[i].id) return fmt::format("call {}: id {}", i, got[i].id);
     if (!same_arguments(item, got[i].arguments, want[i].at("arguments").get<std::string>())) {
       return fmt::format("call {}: arguments {}", i, got[i].arguments);
     }
@@ -82,17 +82,17 @@ std::string compare_answer(const Json& item, const Answer& answer, const Stream&
   const Json& want = item.at("expect");
   const bool alternative = item.contains("reasoning_alternative");
   if (to_json(answer.reasoning) != want.at("reasoning") &&
-      !(alternative && answer.reasoning.value_or("") == item["reasoning_alternative"])) {
+      !(alternative && item["reasoning_alternative"] == answer.reasoning.value_or(""))) {
     return "reasoning " + to_json(answer.reasoning).dump();
   }
   if (to_json(answer.content) != want.at("content")) return "content " + to_json(answer.content).dump();
-  if (finish_name(answer.finish) != want.at("finish_reason")) {
+  if (want.at("finish_reason") != finish_name(answer.finish)) {
     return fmt::format("finish_reason {}", finish_name(answer.finish));
   }
   if (auto calls = compare_calls(item, answer.tool_calls, want.at("tool_calls")); !calls.empty()) return calls;
   if (stream.malformed || !stream.finished) return "malformed stream";
   if (stream.reasoning != answer.reasoning.value_or("") &&
-      !(alternative && stream.reasoning == item["reasoning_alternative"])) {
+      !(alternative && item["reasoning_alternative"] == stream.reasoning)) {
     return "the reasoning deltas differ from the message";
   }
   if (stream.content != answer.content.value_or("")) return "the content deltas differ from the message";

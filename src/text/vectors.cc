@@ -55,16 +55,16 @@ std::string recipe_case(const Json& item) {
   for (const Json& part : item.at("recipe")) {
     for (auto count = part.at(1).get<std::size_t>(); count > 0; --count) text += part.at(0).get<std::string>();
   }
-  if (to_hex(sha256(std::as_bytes(std::span(text)))) != item.at("utf8_sha256")) return "the recipe gives other bytes";
+  if (item.at("utf8_sha256") != to_hex(sha256(std::as_bytes(std::span(text))))) return "the recipe gives other bytes";
   std::vector<TokenId> got;
   tokenizer_of(item).encode(text, item.at("mode") == "special", {}, got);
-  if (got.size() != item.at("count")) return fmt::format("expected {} ids, found {}", item["count"].dump(), got.size());
+  if (item.at("count") != got.size()) return fmt::format("expected {} ids, found {}", item["count"].dump(), got.size());
   const auto head = item.at("ids_head").get<std::vector<TokenId>>();
   const auto tail = item.at("ids_tail").get<std::vector<TokenId>>();
   if (!std::equal(head.begin(), head.end(), got.begin())) return "the first ids differ";
   if (!std::equal(tail.rbegin(), tail.rend(), got.rbegin())) return "the last ids differ";
   const std::string all = join(got);
-  return to_hex(sha256(std::as_bytes(std::span(all)))) == item.at("ids_sha256") ? "" : "the ids' digest differs";
+  return item.at("ids_sha256") == to_hex(sha256(std::as_bytes(std::span(all)))) ? "" : "the ids' digest differs";
 }
 
 std::string decode_case(const Json& item) {
@@ -72,14 +72,14 @@ std::string decode_case(const Json& item) {
   const auto ids = item.at("ids").get<std::vector<TokenId>>();
   const SpecialText specials = item.at("special") == "keep" ? SpecialText::kKeep : SpecialText::kDrop;
   const std::string bytes = tokenizer.decode_bytes(ids, specials);
-  if (to_hex(std::as_bytes(std::span(bytes))) != item.at("bytes_hex")) return "bytes differ";
-  if (tokenizer.decode(ids, specials) != item.at("text")) return "text differs";
+  if (item.at("bytes_hex") != to_hex(std::as_bytes(std::span(bytes)))) return "bytes differ";
+  if (item.at("text") != tokenizer.decode(ids, specials)) return "text differs";
   StreamDecoder decoder(tokenizer, specials);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const std::string step = decoder.push(ids[i]);
-    if (step != item.at("steps").at(i)) return fmt::format("step {}: found {}", i, show(step));
+    if (item.at("steps").at(i) != step) return fmt::format("step {}: found {}", i, show(step));
   }
-  return decoder.finish() == item.at("flush") ? "" : "flush differs";
+  return item.at("flush") == decoder.finish() ? "" : "flush differs";
 }
 
 // The renderer's arguments of a case, from its own form or from a chat-completions body.
@@ -111,7 +111,7 @@ Status fill_request(const Dialect& dialect, const Json& item, RenderRequest& req
 std::string compare_rendered(const Json& item, const Tokenizer& tokenizer, const RenderRequest& request,
                              const Rendered& got) {
   if (auto ids = compare_ids(got.ids, item.at("ids").get<std::vector<TokenId>>()); !ids.empty()) return ids;
-  if (tokenizer.decode(got.ids, SpecialText::kKeep) != item.at("text")) return "text differs";
+  if (item.at("text") != tokenizer.decode(got.ids, SpecialText::kKeep)) return "text differs";
   if (item.contains("prompt_tokens")) {
     const auto want = item["prompt_tokens"].get<std::int64_t>();
     if (auto tokens = compare_value("prompt_tokens", got.prompt_tokens, want); !tokens.empty()) return tokens;
@@ -151,7 +151,7 @@ std::string render_case(const Json& item) {
 std::string typescript_case(const Json& item) {
   const Result<std::string> text = typescript_tools(item.at("tools"));
   if (!text.ok()) return "unexpected error: " + text.status().message();
-  return *text == item.at("text") ? "" : "found " + *text;
+  return item.at("text") == *text ? "" : "found " + *text;
 }
 
 }  // namespace
