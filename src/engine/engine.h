@@ -12,8 +12,8 @@
 
 #include "base/json.h"
 #include "base/status.h"
-#include "text/token_constraint.h"
 #include "base/tokens.h"
+#include "text/token_constraint.h"
 
 namespace perigee {
 

@@ -96,7 +96,8 @@ void Rules::container_devices(const Container& container, const Server* server) 
   };
   const std::vector<std::string> managers =
       chip != nullptr ? chip->container_devices : std::vector<std::string>{"davinci_manager", "hisi_hdc"};
-  std::vector<std::string> known = {"davinci_manager", "davinci_manager_docker", "devmm_svm", "hisi_hdc", "ummu", "uburma"};
+  std::vector<std::string> known = {"davinci_manager", "davinci_manager_docker", "devmm_svm", "hisi_hdc", "ummu",
+                                    "uburma"};
   std::vector<std::string> present;
   bool misspelt = false;
   bool hidden = container.open;
