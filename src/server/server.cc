@@ -370,7 +370,7 @@ class ModelServer final : public Server {
                         {"reason", entry.report.reason}});
     }
     // The tree shows what all tenants keep, so only a server without keys gives it.
-    const Json tree = request.tenant.empty() ? services_->model.engine->debug_cache(kDebugObjects) : Json();
+    const Json tree = !keys_.required() ? services_->model.engine->debug_cache(kDebugObjects) : Json();
     const Json body = {{"kv_usage", stats.kv_usage},
                        {"prompt_tokens_computed", stats.prompt_tokens},
                        {"prompt_tokens_restored", stats.cached_tokens},
