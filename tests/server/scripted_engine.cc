@@ -181,17 +181,22 @@ struct ScriptedEngine::State {
                                               [](const Branch& branch) { return branch.ended; })) {
           return false;
         }
-        std::vector<TokenId> whole = entry->request.prompt;
-        if (!entry->branches.empty()) {
-          whole.insert(whole.end(), entry->answer.begin(),
-                       entry->answer.begin() + static_cast<std::ptrdiff_t>(entry->branches[0].next));
-        }
-        remembered.push_front(std::move(whole));
-        if (remembered.size() > kRememberedPrompts) remembered.pop_back();
+        if (entry->cancelled) remember(*entry);
         return true;
       });
       changed.notify_all();
     }
+  }
+
+  // Under mutex.
+  void remember(const Running& entry) {
+    std::vector<TokenId> whole = entry.request.prompt;
+    if (!entry.branches.empty()) {
+      const std::size_t sampled = std::min(entry.branches[0].next, entry.answer.size());
+      whole.insert(whole.end(), entry.answer.begin(), entry.answer.begin() + static_cast<std::ptrdiff_t>(sampled));
+    }
+    remembered.push_front(std::move(whole));
+    if (remembered.size() > kRememberedPrompts) remembered.pop_back();
   }
 
   std::int64_t step(Running& entry) {
@@ -203,6 +208,11 @@ struct ScriptedEngine::State {
       event.branch = static_cast<std::int32_t>(i);
       if (event.id >= 0) ++tokens;
       branch.ended = event.finish != FinishReason::kNone;
+      if (branch.ended && i == 0) {
+        // Before the event: its client may send the next turn at once.
+        const std::lock_guard lock(mutex);
+        remember(entry);
+      }
       if (!entry.sink(std::move(event))) branch.ended = true;
     }
     return tokens;
