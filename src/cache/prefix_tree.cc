@@ -258,12 +258,9 @@ bool PrefixTree::admit(const ObjectRef& object, Tier tier, std::vector<Supersede
   const auto t = static_cast<std::size_t>(tier);
   if (object->on[t]) return true;
   const std::vector<ObjectRef> partials = superseded_by(*object, tier);
-  std::int64_t freed = 0;
   std::int64_t freed_pinned = 0;
   for (const ObjectRef& partial : partials) {
-    if (!partial->on[t]) continue;
-    freed += partial->cost[t];
-    if (partial->users > 0) freed_pinned += partial->cost[t];
+    if (partial->on[t] && partial->users > 0) freed_pinned += partial->cost[t];
   }
   const std::int64_t budget = options_.budget[t];
   if (budget > 0 && pinned_[t] - freed_pinned + object->cost[t] > budget) return false;
