@@ -3,10 +3,9 @@
 #include <sys/utsname.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "base/json.h"
 #include "cli/commands.h"
@@ -48,9 +47,10 @@ Json to_json(const Figure& f) {
 
 struct Arguments {
   std::string what = "all";
-  std::string threads;
-  double budget = 0.4;
+  std::string model;
+  std::vector<int> threads;
   bool json = false;
+  BenchOptions options;
 };
 
 int run(const Arguments& arguments) {
@@ -59,26 +59,28 @@ int run(const Arguments& arguments) {
     fmt::print(stderr, "{}\n", kernels.status().message());
     return 2;
   }
-  BenchOptions options;
-  options.budget = arguments.budget;
-  std::stringstream list(arguments.threads);
-  for (std::string one; std::getline(list, one, ',');) options.threads.push_back(std::max(1, std::atoi(one.c_str())));
-  if (options.threads.empty()) {
-    options.threads.push_back(1);
-    if (const int all = ThreadPool().size(); all > 1) options.threads.push_back(all);
+  std::vector<int> thread_counts = arguments.threads;
+  if (thread_counts.empty()) {
+    thread_counts.push_back(1);
+    if (const int all = ThreadPool().size(); all > 1) thread_counts.push_back(all);
   }
-
   Json report = {{"cpu", first_match("/proc/cpuinfo", "model name")},
                  {"path", std::string((*kernels)->isa)},
                  {"load", load_average()},
                  {"roofline", Json::array()},
                  {"figures", Json::array()}};
+  BenchOptions options = arguments.options;
+  options.on_figure = [&](const Figure& figure) {
+    report["figures"].push_back(to_json(figure));
+    if (!arguments.json) print(figure);
+  };
   if (!arguments.json) {
     fmt::print("cpu {}, path {}, load {}\n", report["cpu"].get<std::string>(), (*kernels)->isa, load_average());
     for (const std::string& missing : missing_kernels()) fmt::print("path not on this machine: {}\n", missing);
     fmt::print("one thread: CPU time; more: the clock; best of the runs; shares are of the roofline below\n");
   }
-  for (const int threads : options.threads) {
+  int exit_code = 0;
+  for (const int threads : thread_counts) {
     const Roofline roofline = measure_roofline(threads, options.budget);
     Json roof = {{"threads", threads}, {"read", roofline.read}};
     for (const auto& [name, value] : roofline.flops) roof[name] = value;
@@ -87,11 +89,13 @@ int run(const Arguments& arguments) {
       fmt::print("roofline, {} thr: read {:.2f} GB/s", threads, 1e-9 * roofline.read);
       for (const auto& [name, value] : roofline.flops) fmt::print(", {} {:.1f} GFLOP/s", name, 1e-9 * value);
       fmt::print("\n");
+      std::fflush(stdout);
     }
-    if (arguments.what == "roofline") continue;
-    for (const Figure& figure : bench_operators(**kernels, roofline, options)) {
-      report["figures"].push_back(to_json(figure));
-      if (!arguments.json) print(figure);
+    if (arguments.what == "operators" || arguments.what == "all") bench_operators(**kernels, roofline, options);
+    if (arguments.model.empty() || arguments.what == "roofline" || arguments.what == "operators") continue;
+    if (const auto figures = bench_model(arguments.model, **kernels, roofline, options); !figures.ok()) {
+      fmt::print(stderr, "{}\n", figures.status().message());
+      exit_code = 2;
     }
   }
   report["load_after"] = load_average();
@@ -100,7 +104,7 @@ int run(const Arguments& arguments) {
   } else {
     fmt::print("load after {}\n", load_average());
   }
-  return 0;
+  return exit_code;
 }
 
 }  // namespace
@@ -108,11 +112,22 @@ int run(const Arguments& arguments) {
 void register_bench(const CommandGroups& groups, int& exit_code) {
   CLI::App* command = groups.root->add_subcommand("bench", "Measure this machine, the operators and a model");
   auto arguments = std::make_shared<Arguments>();
-  command->add_option("what", arguments->what, "roofline, operators or all")
-      ->check(CLI::IsMember({"roofline", "operators", "all"}))
+  BenchOptions& options = arguments->options;
+  command->add_option("what", arguments->what, "roofline, operators, model or all")
+      ->check(CLI::IsMember({"roofline", "operators", "model", "all"}))
       ->capture_default_str();
-  command->add_option("--threads", arguments->threads, "Thread counts, such as 1,2,4 (default: 1 and all cores)");
-  command->add_option("--budget", arguments->budget, "Seconds a figure")->capture_default_str();
+  command->add_option("--model", arguments->model, "Checkpoint folder for the whole-model figures");
+  command->add_option("--threads", arguments->threads, "Thread counts (default: 1 and all cores)")->delimiter(',');
+  command->add_option("--prompts", options.prompts, "Prompt lengths of prefill")->delimiter(',')->capture_default_str();
+  command->add_option("--depths", options.depths, "Depths of decode")->delimiter(',')->capture_default_str();
+  command->add_option("--batches", options.batches, "Batch sizes of decode at depth 0")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--chunk", options.chunk, "Tokens of one prefill step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--budget", options.budget, "Seconds an operator's figure")->capture_default_str();
+  command->add_option("--model-budget", options.model_budget, "Seconds a decode figure")->capture_default_str();
   command->add_flag("--json", arguments->json, "Machine-readable report");
   command->callback([arguments, &exit_code] { exit_code = run(*arguments); });
 }

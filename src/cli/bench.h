@@ -25,6 +25,7 @@ struct Measured {
 
 // Repeats `body` for about `budget` seconds, at least three times.
 Measured measure(int threads, double budget, const std::function<void()>& body);
+Measured measure_once(int threads, const std::function<void()>& body);
 
 struct Roofline {
   int threads = 0;
@@ -48,11 +49,19 @@ struct Figure {
 
 struct BenchOptions {
   std::vector<int> threads;
-  double budget = 0.4;  // seconds a figure
-  std::string isa;
+  double budget = 0.4;        // seconds an operator's figure
+  double model_budget = 3.0;  // seconds a decode figure
+  std::int64_t chunk = 2048;  // tokens of a prefill step
+  std::vector<std::int64_t> prompts = {512, 2048};
+  std::vector<std::int64_t> depths = {0, 2048, 8192, 32768};
+  std::vector<std::int64_t> batches = {1, 2, 4, 8, 16, 32};
+  std::function<void(const Figure&)> on_figure;  // as soon as it is measured
 };
 
 Roofline measure_roofline(int threads, double budget);
+// `directory`: a checkpoint folder. bf16 activations, weights mapped.
+Result<std::vector<Figure>> bench_model(const std::string& directory, const Kernels& kernels, const Roofline& roofline,
+                                        const BenchOptions& options);
 std::vector<Figure> bench_operators(const Kernels& kernels, const Roofline& roofline, const BenchOptions& options);
 
 // Fills bound and share from bytes, flops and time: the larger of the two shares is the bound.

@@ -100,6 +100,7 @@ class Operators {
                   .flops = flops};
     set_share(figure, roofline_, kernels_.isa);
     figures_.push_back(std::move(figure));
+    options_.on_figure(figures_.back());
   }
 
   // A tall matrix, larger than the last-level cache, and tasks of the size that the model uses.
@@ -238,20 +239,16 @@ class Operators {
     const std::vector<float> a = random_floats(kN, 11);
     const std::vector<float> b = random_floats(kN, 12);
     std::vector<float> y(kN);
-    add("rows", "rms_norm 7168", 12.0 * kN, 0, [&] {
+    add("rows", "rms_norm 7168, 64 times", 64 * 12.0 * kN, 0, [&] {
       for (int i = 0; i < 64; ++i) kernels_.rms_norm(a.data(), b.data(), kN, 1e-5F, y.data(), NormRounding::kTwice);
     });
-    add("rows", "situ 7168", 12.0 * kN, 0, [&] {
+    add("rows", "situ 7168, 64 times", 64 * 12.0 * kN, 0, [&] {
       for (int i = 0; i < 64; ++i) kernels_.situ(a.data(), b.data(), kN, 4, 25, y.data(), Rounding::kBf16);
     });
     const std::vector<const float*> sources(9, a.data());
-    add("rows", "attn_res_mix 9 x 7168", 36.0 * kN, 0, [&] {
+    add("rows", "attn_res_mix 9 x 7168, 64 times", 64 * 36.0 * kN, 0, [&] {
       for (int i = 0; i < 64; ++i) kernels_.attn_res_mix(sources, b.data(), kN, 1e-5F, y.data(), Rounding::kBf16);
     });
-    for (std::size_t i = figures_.size() - 3; i < figures_.size(); ++i) {
-      figures_[i].bytes *= 64;
-      set_share(figures_[i], roofline_, kernels_.isa);
-    }
   }
 
   const Kernels& kernels_;

@@ -32,6 +32,13 @@ Measured measure(int threads, double budget, const std::function<void()>& body) 
   return {.seconds = seconds.front(), .median = seconds[seconds.size() / 2], .runs = static_cast<int>(seconds.size())};
 }
 
+Measured measure_once(int threads, const std::function<void()>& body) {
+  const double begin = now(threads);
+  body();
+  const double seconds = now(threads) - begin;
+  return {.seconds = seconds, .median = seconds, .runs = 1};
+}
+
 double Roofline::flops_of(std::string_view isa) const {
   double best = 0;
   for (const auto& [name, value] : flops) {

@@ -9,6 +9,7 @@
 namespace perigee {
 
 const Kernels& avx2_kernels();
+const Kernels& avx512_kernels();
 
 // Every path that this machine can run, scalar first.
 std::vector<const Kernels*> runnable_kernels();

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "kernels/avx2/probe.h"
+#include "kernels/avx512/probe.h"
 #include "kernels/kernels.h"
 #include "kernels/paths.h"
 #include "kernels/probe.h"
@@ -35,10 +36,21 @@ std::string missing_for_avx2() {
                        {__builtin_cpu_supports("bmi2") != 0, "BMI2"}});
 }
 
+std::string missing_for_avx512() {
+  std::string missing = missing_for_avx2();
+  const std::string more = list_missing({{__builtin_cpu_supports("avx512f") != 0, "AVX512F"},
+                                         {__builtin_cpu_supports("avx512bw") != 0, "AVX512BW"},
+                                         {__builtin_cpu_supports("avx512dq") != 0, "AVX512DQ"},
+                                         {__builtin_cpu_supports("avx512vl") != 0, "AVX512VL"}});
+  if (!missing.empty() && !more.empty()) missing.append(", ");
+  return missing + more;
+}
+
 // Best last.
 constexpr Path kPaths[] = {
     {"scalar", scalar_kernels, [] { return std::string(); }},
     {"avx2", avx2_kernels, missing_for_avx2},
+    {"avx512", avx512_kernels, missing_for_avx512},
 };
 
 }  // namespace
@@ -91,6 +103,7 @@ std::vector<std::string> missing_kernels() {
 std::vector<FlopProbe> runnable_probes() {
   std::vector<FlopProbe> probes;
   if (missing_for_avx2().empty()) probes.push_back({"avx2 fma", 12.0 * 8 * 2, avx2::burn_fma});
+  if (missing_for_avx512().empty()) probes.push_back({"avx512 fma", 12.0 * 16 * 2, avx512::burn_fma});
   return probes;
 }
 

@@ -8,6 +8,10 @@ namespace perigee::avx2 {
 
 static constexpr std::int64_t kStep = 32;
 
+// The GEMM of this path: columns of one partial sum, tokens of one register tile.
+static constexpr std::int64_t kBlock = 512;
+static constexpr int kTileTokens = 3;
+
 enum class LaneOrder : std::uint8_t {
   kNatural,
   kEvenOdd,  // of 16 columns: 0 2 4 .. 14, 1 3 5 .. 15

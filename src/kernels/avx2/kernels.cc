@@ -1,4 +1,4 @@
-#include "kernels/avx2/avx2.h"
+#include "kernels/avx2/slots.h"
 #include "kernels/paths.h"
 
 namespace perigee {

@@ -9,6 +9,8 @@
 #include "kernels/kernels.h"
 #include "kernels/scratch.h"
 
+#define PERIGEE_PATH avx2
+
 namespace perigee::avx2 {
 
 using Vec = __m256;
@@ -51,6 +53,41 @@ static inline void store_part(float* to, std::int64_t n, Vec value) {
   _mm256_maskstore_ps(to, lane_mask(n), value);
 }
 
+static inline Vec plus(Vec a, Vec b) {
+  return _mm256_add_ps(a, b);
+}
+static inline Vec minus(Vec a, Vec b) {
+  return _mm256_sub_ps(a, b);
+}
+static inline Vec times(Vec a, Vec b) {
+  return _mm256_mul_ps(a, b);
+}
+static inline Vec over(Vec a, Vec b) {
+  return _mm256_div_ps(a, b);
+}
+static inline Vec fma(Vec a, Vec b, Vec c) {
+  return _mm256_fmadd_ps(a, b, c);
+}
+static inline Vec larger(Vec a, Vec b) {
+  return _mm256_max_ps(a, b);
+}  // b where either is NaN
+static inline Vec broadcast(const float* from) {
+  return _mm256_broadcast_ss(from);
+}
+static inline Vec minus_magnitude(Vec a) {
+  return _mm256_or_ps(a, all(-0.0F));
+}
+static inline float first_lane(Vec a) {
+  return _mm256_cvtss_f32(a);
+}
+// Lanes [0, n) of a, `other` elsewhere.
+static inline Vec first_lanes(Vec a, std::int64_t n, Vec other) {
+  return _mm256_blendv_ps(other, a, _mm256_castsi256_ps(lane_mask(n)));
+}
+static inline float inverse_root(float value) {
+  return 1.0F / _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(value)));
+}
+
 // Eight bf16 values as floats, in order.
 static inline Vec load_bf16(const std::byte* from) {
   const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
@@ -66,6 +103,9 @@ static inline Vec round_bf16(Vec value) {
   const Vec picked =
       _mm256_blendv_ps(_mm256_castsi256_ps(up), _mm256_castsi256_ps(nan), _mm256_cmp_ps(value, value, _CMP_UNORD_Q));
   return _mm256_and_ps(picked, _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
+}
+static inline __m128 round_bf16(__m128 value) {
+  return _mm256_castps256_ps128(round_bf16(_mm256_castps128_ps256(value)));
 }
 static inline Vec rounded(Vec value, Rounding rounding) {
   return rounding == Rounding::kBf16 ? round_bf16(value) : value;

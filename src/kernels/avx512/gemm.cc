@@ -1,0 +1,5 @@
+#include "kernels/avx512/expand.h"
+#include "kernels/avx512/slots.h"
+
+// The operators are the same source on every path; the headers above give it its vectors.
+#include "kernels/wide/gemm.inl"

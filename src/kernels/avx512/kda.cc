@@ -1,0 +1,5 @@
+#include "kernels/avx512/simd.h"
+#include "kernels/avx512/slots.h"
+
+// The operators are the same source on every path; the headers above give it its vectors.
+#include "kernels/wide/kda.inl"
