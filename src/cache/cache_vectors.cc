@@ -269,7 +269,8 @@ void run_key_vectors(const Json& keys, CacheVectorReport& report) {
       }
     }
     const CacheKey root = root_key(read_root(test));
-    if (to_hex(root) != test.at("root_key").get<std::string>()) report.failures.push_back(fmt::format("keys/{}: root key differs", id));
+    if (to_hex(root) != test.at("root_key").get<std::string>())
+      report.failures.push_back(fmt::format("keys/{}: root key differs", id));
     std::vector<std::string> found;
     for (const CacheKey& key : prompt_keys(root, prompt.tokens, prompt.images)) found.push_back(to_hex(key));
     if (found != test.at("block_keys").get<std::vector<std::string>>()) {
