@@ -143,7 +143,10 @@ Result<CheckReport> verify_goldens(const std::string& path, const GoldenOptions&
     }
     std::sort(folders.begin(), folders.end());
   }
-  if (folders.empty()) {
+  const bool ops_only = fs::path(directory).filename() == "ops";
+  const std::string ops = ops_only ? directory : directory + "/ops";
+  const bool has_ops = fs::exists(ops + "/norms.safetensors");
+  if (folders.empty() && !has_ops) {
     return make_error(StatusCode::kNotFound, "{}: expected a manifest.json here or in a sub-folder", directory);
   }
   for (const std::string& folder : folders) {
@@ -151,6 +154,8 @@ Result<CheckReport> verify_goldens(const std::string& path, const GoldenOptions&
     if (!result.ok()) return result.status().with_context(folder);
     report = std::move(*result);
   }
+  // The operator vectors are fp32 results, whatever the activations of the models.
+  if (has_ops) PERIGEE_RETURN_IF_ERROR(verify_ops(ops, *kernels, report));
   return report;
 }
 

@@ -32,6 +32,9 @@ Status verify_layers(const GoldenRun& run);
 // Greedy continuation, token by token (f32) or teacher-forced (bf16).
 Status verify_greedy(const GoldenRun& run);
 
+// Operator vectors: the folder `ops`. Adds lines to `report`.
+Status verify_ops(const std::string& directory, const Kernels& kernels, CheckReport& report);
+
 // Shared by prompts and layers. `rows`: which captured rows the stored ones are.
 Status compare_selections(const GoldenRun& run, const SafetensorsFile& file, const std::string& item,
                           const std::string& prefix, std::span<const std::int32_t> rows,

@@ -6,7 +6,7 @@ perigee=$1
 golden_ops=$2
 qemu=$(command -v qemu-x86_64 || command -v qemu-x86_64-static) || exit 77
 
-"$qemu" -cpu Haswell "$golden_ops" --gtest_brief=1 2>/dev/null || { echo "the operator goldens fail on a Haswell"; exit 1; }
+"$qemu" -cpu Haswell "$perigee" verify goldens "$golden_ops" --threads 1 > /dev/null 2>&1 || { echo "the operator goldens fail on a Haswell"; exit 1; }
 
 said=$("$qemu" -cpu Nehalem "$perigee" doctor 2>/dev/null)
 code=$?
