@@ -264,10 +264,15 @@ bool PrefixTree::admit(const ObjectRef& object, Tier tier, std::vector<Supersede
   }
   const std::int64_t budget = options_.budget[t];
   if (budget > 0 && pinned_[t] - freed_pinned + object->cost[t] > budget) return false;
-  for (const ObjectRef& partial : partials) supersede(partial, object, tier, superseded);
-  if (!make_room(object->cost[t], tier)) return false;
+  // It enters before anything leaves, so that a state which it covers stays covered, and pinned, so that it is no
+  // victim.
+  pin(*object);
   enter(*object, t);
-  return true;
+  for (const ObjectRef& partial : partials) supersede(partial, object, tier, superseded);
+  const bool fits = make_room(0, tier);
+  unpin(object);
+  if (!fits) leave(*object, t);
+  return fits;
 }
 
 bool PrefixTree::make_room(std::int64_t bytes, Tier tier) {
