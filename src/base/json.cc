@@ -5,6 +5,9 @@
 
 #include "base/file.h"
 
+// Every other file declares it extern (cmake/precompiled.h).
+template class nlohmann::basic_json<nlohmann::ordered_map>;
+
 namespace perigee {
 namespace {
 

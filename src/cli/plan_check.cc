@@ -5,13 +5,14 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/exit_code.h"
 #include "planner/preflight/check.h"
 
 namespace perigee::cli {
 
 namespace {
 
-struct Options {
+struct PlanCheckOptions {
   std::vector<std::string> files;
   std::string cases;
   planner::CheckContext context;
@@ -19,22 +20,17 @@ struct Options {
   bool sarif = false;
 };
 
-int fail(const Status& status) {
-  std::fprintf(stderr, "perigee plan check: %s\n", status.message().c_str());
-  return 2;
-}
-
-int run(const Options& options) {
+int run(const PlanCheckOptions& options) {
   if (!options.cases.empty()) {
     const auto report = planner::run_cases(options.cases);
-    if (!report.ok()) return fail(report.status());
+    if (!report.ok()) return command_failed("plan check", report.status());
     std::fputs(planner::format_cases(*report).c_str(), stdout);
     return report->good() ? 0 : 1;
   }
   const auto files = planner::read_inputs(options.files);
-  if (!files.ok()) return fail(files.status());
+  if (!files.ok()) return command_failed("plan check", files.status());
   const auto report = planner::check_files(*files, options.context);
-  if (!report.ok()) return fail(report.status());
+  if (!report.ok()) return command_failed("plan check", report.status());
   const std::string text = options.sarif  ? planner::format_sarif(*report)
                            : options.json ? planner::format_json(*report)
                                           : planner::format_text(*report);
@@ -46,7 +42,7 @@ int run(const Options& options) {
 
 void register_plan_check(const CommandGroups& groups, int& exit_code) {
   auto* command = groups.plan->add_subcommand("check", "Preflight: what is wrong with these launch files");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PlanCheckOptions>();
   command->add_option("files", options->files, "Shell scripts, YAML and JSON files that belong to one deployment");
   command->add_option("--cases", options->cases, "Run a folder with a cases.json and count found, missed and false");
   command->add_option("--engine", options->context.engine, "vllm-ascend, vllm or sglang (default: from the files)");

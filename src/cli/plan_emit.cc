@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/exit_code.h"
 #include "planner/emit/emit.h"
 
 namespace perigee::cli {
@@ -12,15 +13,12 @@ namespace perigee::cli {
 namespace {
 
 int run(const std::string& plan_file, const std::string& directory) {
-  const auto fail = [](const Status& status) {
-    std::fprintf(stderr, "perigee plan emit: %s\n", status.message().c_str());
-    return status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kNotFound ? 2 : 1;
-  };
   const auto plan = planner::read_plan_file(plan_file);
-  if (!plan.ok()) return fail(plan.status());
+  if (!plan.ok()) return command_failed("plan emit", plan.status());
   const auto files = planner::emit_plan(*plan);
-  if (!files.ok()) return fail(files.status());
-  if (const Status status = planner::write_emitted(*files, directory); !status.ok()) return fail(status);
+  if (!files.ok()) return command_failed("plan emit", files.status());
+  if (const Status status = planner::write_emitted(*files, directory); !status.ok())
+    return command_failed("plan emit", status);
   for (const planner::EmittedFile& file : *files) std::printf("%s/%s\n", directory.c_str(), file.path.c_str());
   return 0;
 }

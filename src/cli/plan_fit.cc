@@ -11,17 +11,12 @@
 namespace perigee::cli {
 namespace {
 
-int fail(const char* command, const Status& status) {
-  fmt::print(stderr, "perigee plan {}: {}\n", command, status.message());
-  return exit_code_of(status);
-}
-
 // 0: every pool fits; 1: one is tight or does not.
 int fit(const PlanArguments& arguments) {
   const auto opened = open_plan_arguments(arguments, false);
-  if (!opened.ok()) return fail("fit", opened.status());
+  if (!opened.ok()) return command_failed("plan fit", opened.status());
   const auto deployment = planner::open_plan(opened->catalogue, opened->plan, opened->shape(), 0);
-  if (!deployment.ok()) return fail("fit", deployment.status());
+  if (!deployment.ok()) return command_failed("plan fit", deployment.status());
   bool fits = true;
   for (const auto& pool : deployment->pools) fits &= pool.memory.verdict == planner::Verdict::kFits;
   if (arguments.json) {
@@ -41,9 +36,9 @@ int fit(const PlanArguments& arguments) {
 
 int speed(const PlanArguments& arguments, double context) {
   const auto opened = open_plan_arguments(arguments, true);
-  if (!opened.ok()) return fail("speed", opened.status());
+  if (!opened.ok()) return command_failed("plan speed", opened.status());
   const auto deployment = planner::open_plan(opened->catalogue, opened->plan, opened->shape(), 0);
-  if (!deployment.ok()) return fail("speed", deployment.status());
+  if (!deployment.ok()) return command_failed("plan speed", deployment.status());
   if (!arguments.json) {
     fmt::print("{}", planner::format_steps(*deployment, opened->plan, context));
     fmt::print("interval: x {} to x {}; step times: {} ({})\n", deployment->engine->interval_low,

@@ -19,18 +19,14 @@ struct SearchArguments {
   bool json = false;
 };
 
-int fail(const Status& status) {
-  fmt::print(stderr, "perigee plan search: {}\n", status.message());
-  return exit_code_of(status);
-}
-
 int run(SearchArguments& a) {
   if (!a.traffic.trace.empty()) {
-    return fail(invalid_argument("--trace: a search draws its own traffic; give --input, --output and a rate"));
+    return command_failed(
+        "plan search", invalid_argument("--trace: a search draws its own traffic; give --input, --output and a rate"));
   }
-  if (auto status = check_traffic(a.traffic); !status.ok()) return fail(status);
+  if (auto status = check_traffic(a.traffic); !status.ok()) return command_failed("plan search", status);
   if (a.engine != "vllm-ascend" && a.engine != "sglang") {
-    return fail(invalid_argument("--engine: '{}' is not vllm-ascend or sglang", a.engine));
+    return command_failed("plan search", invalid_argument("--engine: '{}' is not vllm-ascend or sglang", a.engine));
   }
   planner::SearchRequest& r = a.request;
   r.engine = a.engine == "sglang" ? planner::Engine::kSglang : planner::Engine::kVllmAscend;
@@ -49,17 +45,17 @@ int run(SearchArguments& a) {
   r.tpot_target_ms = a.traffic.tpot_target_ms;
   r.price_per_node_hour = a.traffic.price;
   const auto catalogue = planner::load_catalogue(a.data);
-  if (!catalogue.ok()) return fail(catalogue.status());
+  if (!catalogue.ok()) return command_failed("plan search", catalogue.status());
   const auto result = planner::search_layouts(*catalogue, r);
-  if (!result.ok()) return fail(result.status());
+  if (!result.ok()) return command_failed("plan search", result.status());
   fmt::print("{}", a.json ? planner::to_json(*result).dump(1) + "\n" : planner::format_search(*result, a.shown));
   if (result->ranked.empty()) return 1;
   if (!a.write.empty()) {
     if (a.rank < 1 || a.rank > result->ranked.size()) {
-      return fail(invalid_argument("--rank: {} layouts were found", result->ranked.size()));
+      return command_failed("plan search", invalid_argument("--rank: {} layouts were found", result->ranked.size()));
     }
     const auto status = planner::write_plan_file(result->ranked[a.rank - 1].plan, a.write);
-    if (!status.ok()) return fail(status);
+    if (!status.ok()) return command_failed("plan search", status);
   }
   return 0;
 }

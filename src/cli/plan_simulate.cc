@@ -18,18 +18,13 @@ struct SimulateArguments {
   bool cache_aware = false;
 };
 
-int fail(const Status& status) {
-  fmt::print(stderr, "perigee plan simulate: {}\n", status.message());
-  return exit_code_of(status);
-}
-
 int run(const SimulateArguments& a) {
   const auto opened = open_plan_arguments(a.plan, true);
-  if (!opened.ok()) return fail(opened.status());
+  if (!opened.ok()) return command_failed("plan simulate", opened.status());
   const auto requests = traffic_requests(a.traffic);
-  if (!requests.ok()) return fail(requests.status());
+  if (!requests.ok()) return command_failed("plan simulate", requests.status());
   const auto deployment = planner::open_plan(opened->catalogue, opened->plan, opened->shape(), 0);
-  if (!deployment.ok()) return fail(deployment.status());
+  if (!deployment.ok()) return command_failed("plan simulate", deployment.status());
   planner::ClusterSetup cluster = planner::cluster_setup(*deployment, opened->plan);
   cluster.concurrency = a.traffic.concurrency;
   cluster.cache_aware = a.cache_aware;
@@ -43,7 +38,7 @@ int run(const SimulateArguments& a) {
     for (auto& pool : cluster.pools) pool.warm_groups = pool.model->setup().parallel.dp;
   }
   const auto result = planner::simulate(cluster, *requests);
-  if (!result.ok()) return fail(result.status());
+  if (!result.ok()) return command_failed("plan simulate", result.status());
   if (a.plan.json) {
     fmt::print("{}\n", planner::to_json(*result).dump(1));
   } else {

@@ -17,11 +17,6 @@ struct ValidateArguments {
   std::uint64_t seed = 1;
 };
 
-int fail(const Status& status) {
-  fmt::print(stderr, "perigee plan validate: {}\n", status.message());
-  return exit_code_of(status);
-}
-
 void print_fit(const planner::FitResult& fit) {
   const planner::EngineTimes& t = fit.times;
   fmt::print(
@@ -34,23 +29,23 @@ void print_fit(const planner::FitResult& fit) {
 
 int run(const ValidateArguments& a) {
   const auto catalogue = planner::load_catalogue(a.data);
-  if (!catalogue.ok()) return fail(catalogue.status());
+  if (!catalogue.ok()) return command_failed("plan validate", catalogue.status());
   const auto set = planner::load_measurements(a.data);
-  if (!set.ok()) return fail(set.status());
+  if (!set.ok()) return command_failed("plan validate", set.status());
   if (a.refit > 0) {
     const auto engine = catalogue->engine("vllm-ascend");
-    if (!engine.ok()) return fail(engine.status());
+    if (!engine.ok()) return command_failed("plan validate", engine.status());
     const auto fit = planner::fit_engine(*catalogue, *set, **engine, a.refit, a.seed);
-    if (!fit.ok()) return fail(fit.status());
+    if (!fit.ok()) return command_failed("plan validate", fit.status());
     print_fit(*fit);
     return 0;
   }
   const auto rows = planner::validate(*catalogue, *set);
-  if (!rows.ok()) return fail(rows.status());
+  if (!rows.ok()) return command_failed("plan validate", rows.status());
   const auto layouts = planner::load_layouts(a.data);
-  if (!layouts.ok()) return fail(layouts.status());
+  if (!layouts.ok()) return command_failed("plan validate", layouts.status());
   const auto checks = planner::check_layouts(*catalogue, *layouts);
-  if (!checks.ok()) return fail(checks.status());
+  if (!checks.ok()) return command_failed("plan validate", checks.status());
   if (a.json) {
     fmt::print("{}\n", Json({{"time", planner::to_json(*rows)}, {"memory", planner::to_json(*checks)}}).dump(1));
   } else {

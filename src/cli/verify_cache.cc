@@ -16,20 +16,20 @@
 namespace perigee::cli {
 namespace {
 
-struct Options {
+struct VerifyCacheOptions {
   std::string directory;
   std::string traces;
   bool json = false;
 };
 
 // Beside the vectors, or where the folder layout of the shared data has them.
-std::string find_traces(const Options& options) {
+std::string find_traces(const VerifyCacheOptions& options) {
   if (!options.traces.empty()) return options.traces;
   const std::string own = options.directory + "/traces";
   return std::filesystem::is_directory(own) ? own : options.directory + "/../../data/traces";
 }
 
-int verify_cache(const Options& options) {
+int verify_cache(const VerifyCacheOptions& options) {
   std::string scratch = (std::filesystem::temp_directory_path() / "perigee-verify-XXXXXX").string();
   if (::mkdtemp(scratch.data()) == nullptr) {
     fmt::print(stderr, "{}: cannot create a scratch directory\n", scratch);
@@ -82,7 +82,7 @@ int verify_cache(const Options& options) {
 
 void register_verify_cache(const CommandGroups& groups, int& exit_code) {
   CLI::App* command = groups.verify->add_subcommand("cache", "Prefix cache vectors (sequences, keys, traces)");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyCacheOptions>();
   command->add_option("DIR", options->directory, "Folder with sequences.json, keys.json and traces.json")->required();
   command->add_option("--traces", options->traces, "Folder of the trace files (default: DIR/traces)");
   command->add_flag("--json", options->json, "Machine-readable report");

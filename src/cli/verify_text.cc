@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kShownFailures = 20;  // a file, without --json
 
-struct Options {
+struct VerifyTextOptions {
   std::string directory;
   bool json = false;
 };
@@ -43,7 +43,7 @@ void print(const char* file, const VectorReport& report) {
 }
 
 // 0: all pass. 1: a case differs. 2: nothing to run, or an unreadable file.
-int verify_text(const Options& options) {
+int verify_text(const VerifyTextOptions& options) {
   int exit_code = 0;
   Json result = Json::object();
   for (const VectorSuite& suite : suites()) {
@@ -76,7 +76,7 @@ int verify_text(const Options& options) {
 void register_verify_text(const CommandGroups& groups, int& exit_code) {
   CLI::App* command = groups.verify->add_subcommand(
       "text", "Run tokenizer, prompt and answer vectors of a folder against this build (exit 1: a case differs)");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<VerifyTextOptions>();
   command->add_option("DIR", options->directory, "Folder with tokenizer.json, decode.json, render.json, parse.json ...")
       ->required();
   command->add_flag("--json", options->json, "Print the counts and all failures as JSON");

@@ -7,8 +7,8 @@
 namespace perigee {
 namespace {
 
-constexpr std::int64_t kQueryTile = 4;      // queries that share the reads of their keys in prefill
-constexpr std::int64_t kScoreGrain = 4096;  // keys a task when few queries share many threads
+constexpr std::int64_t kIndexQueryTile = 4;  // queries that share the reads of their keys in prefill
+constexpr std::int64_t kScoreGrain = 4096;   // keys a task when few queries share many threads
 
 std::int64_t causal_keys(const StepContext& step, std::int64_t row) {
   return step.row_position[static_cast<std::size_t>(row)] + 1;
@@ -92,13 +92,13 @@ void Indexer::select(StepContext& step, std::int64_t layer) {
 
   if (sparse_rows >= 2 * step.pool.size()) {
     // Prefill: a tile of queries a task, with its own score rows. Scores past a query's own position are not read.
-    const std::vector<RowTile> tiles = row_tiles(step, kQueryTile);
-    float* scores = scores_.ensure(kQueryTile * longest * step.pool.size());
+    const std::vector<RowTile> tiles = row_tiles(step, kIndexQueryTile);
+    float* scores = scores_.ensure(kIndexQueryTile * longest * step.pool.size());
     step.pool.run(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t index, int thread) {
       const RowTile& tile = tiles[static_cast<std::size_t>(index)];
       const std::int64_t keys = causal_keys(step, tile.begin + tile.count - 1);
       if (keys <= config.top_k) return;
-      float* mine = scores + kQueryTile * longest * thread;
+      float* mine = scores + kIndexQueryTile * longest * thread;
       score(step, layer, tile, 0, keys, mine, longest);
       for (std::int64_t i = 0; i < tile.count; ++i) {
         const std::int64_t row = tile.begin + i;

@@ -13,8 +13,7 @@
 namespace perigee {
 namespace {
 
-constexpr std::int64_t kRowGrain = 8;   // rows a task in loops of small work
-constexpr std::int64_t kQueryTile = 8;  // queries that share the reads of their keys in prefill
+constexpr std::int64_t kMlaQueryTile = 8;  // queries that share the reads of their keys in prefill
 
 MlaShape attention_shape(const MlaConfig& mla) {
   return {.heads = mla.heads,
@@ -132,15 +131,15 @@ void MlaLayer::attend(StepContext& step, std::int64_t layer) {
 
   if (step.rows >= 2 * threads) {
     // Prefill: a tile of queries a task, which walks all segments of its keys.
-    const std::vector<RowTile> tiles = row_tiles(step, kQueryTile);
-    float* memory = partials_.ensure(2 * kQueryTile * partial_size * threads);
+    const std::vector<RowTile> tiles = row_tiles(step, kMlaQueryTile);
+    float* memory = partials_.ensure(2 * kMlaQueryTile * partial_size * threads);
     step.pool.run(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t index, int thread) {
       const RowTile& tile = tiles[static_cast<std::size_t>(index)];
       const auto count = static_cast<std::size_t>(tile.count);
-      std::array<MlaQuery, kQueryTile> queries{};
-      std::array<MlaPartial, kQueryTile> running{};
-      std::array<MlaPartial, kQueryTile> next{};
-      float* mine = memory + 2 * kQueryTile * partial_size * thread;
+      std::array<MlaQuery, kMlaQueryTile> queries{};
+      std::array<MlaPartial, kMlaQueryTile> running{};
+      std::array<MlaPartial, kMlaQueryTile> next{};
+      float* mine = memory + 2 * kMlaQueryTile * partial_size * thread;
       std::int64_t keys = 0;
       for (std::size_t i = 0; i < count; ++i) {
         const auto at = static_cast<std::int64_t>(i);

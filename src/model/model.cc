@@ -9,7 +9,6 @@
 namespace perigee {
 namespace {
 
-constexpr std::int64_t kRowGrain = 8;
 // Bump when any path computes different bits from the same inputs.
 constexpr int kNumericsVersion = 1;
 

@@ -8,7 +8,6 @@
 namespace perigee {
 namespace {
 
-constexpr std::int64_t kRowGrain = 8;
 constexpr std::int64_t kMaxTopK = 64;
 
 // Group restriction (a no-op in the released models): a group scores the sum of its two largest biased scores; scores

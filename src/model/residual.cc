@@ -6,7 +6,6 @@
 namespace perigee {
 namespace {
 
-constexpr std::int64_t kRowGrain = 8;
 constexpr std::size_t kMaxSources = 64;  // checked at load: layers / block + 1
 
 }  // namespace

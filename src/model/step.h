@@ -22,6 +22,9 @@ struct SequenceView {
   std::span<std::byte* const> pages;
 };
 
+// Rows a task in loops of small work.
+inline constexpr std::int64_t kRowGrain = 8;
+
 enum class WantLogits : std::uint8_t { kNone, kLast, kAll };
 
 struct Segment {

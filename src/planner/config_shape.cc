@@ -87,12 +87,12 @@ Status check_shape(const ModelShape& s) {
     if (value >= low && value <= high) return Status();
     return invalid_argument("model shape: '{}' is {}, expected {} to {}", key, value, low, high);
   };
-  constexpr std::int64_t kWide = 1 << 20;
+  constexpr std::int64_t kWidest = 1 << 20;
   PERIGEE_RETURN_IF_ERROR(within("layers", s.layers, 1, 4096));
   PERIGEE_RETURN_IF_ERROR(within("dense layers", s.dense_layers, 0, s.layers));
-  PERIGEE_RETURN_IF_ERROR(within("hidden", s.hidden, 1, kWide));
+  PERIGEE_RETURN_IF_ERROR(within("hidden", s.hidden, 1, kWidest));
   PERIGEE_RETURN_IF_ERROR(within("vocab", s.vocab, 1, 1 << 24));
-  PERIGEE_RETURN_IF_ERROR(within("dense width", s.dense_width, 0, kWide));
+  PERIGEE_RETURN_IF_ERROR(within("dense width", s.dense_width, 0, kWidest));
   PERIGEE_RETURN_IF_ERROR(within("heads", s.attention.heads, 0, 4096));
   for (const std::int64_t size : {s.attention.kv_rank, s.attention.nope, s.attention.rope, s.attention.v,
                                   s.attention.head_dim, s.attention.q_rank, s.attention.o_rank}) {
@@ -105,7 +105,7 @@ Status check_shape(const ModelShape& s) {
   PERIGEE_RETURN_IF_ERROR(within("experts", s.moe.experts, 0, 1 << 16));
   PERIGEE_RETURN_IF_ERROR(within("experts per token", s.moe.top_k, s.moe.experts > 0 ? 1 : 0, s.moe.experts));
   PERIGEE_RETURN_IF_ERROR(within("expert width", s.moe.expert_width, 0, 1 << 17));
-  PERIGEE_RETURN_IF_ERROR(within("shared width", s.moe.shared_width, 0, kWide));
+  PERIGEE_RETURN_IF_ERROR(within("shared width", s.moe.shared_width, 0, kWidest));
   PERIGEE_RETURN_IF_ERROR(within("latent width", s.moe.latent, 0, 1 << 17));
   PERIGEE_RETURN_IF_ERROR(within("index heads", s.indexer.heads, 0, 4096));
   PERIGEE_RETURN_IF_ERROR(within("index head dim", s.indexer.head_dim, 0, 4096));

@@ -5,7 +5,7 @@
 namespace perigee {
 namespace {
 
-enum class Phase : std::uint8_t {
+enum class TurnPhase : std::uint8_t {
   kThink,         // text </think>
   kResponse,      // text, then a section or the end
   kSection,       // call begin, or section end
@@ -19,12 +19,12 @@ class TurnConstraint final : public TokenConstraint {
  public:
   explicit TurnConstraint(std::shared_ptr<const CompiledRules> rules)
       : rules_(std::move(rules)),
-        phase_(rules_->start == Channel::kThink ? Phase::kThink : Phase::kResponse),
+        phase_(rules_->start == Channel::kThink ? TurnPhase::kThink : TurnPhase::kResponse),
         may_think_(rules_->model_opens_think && rules_->start == Channel::kResponse),
         text_(rules_->response) {}
 
   bool mask(std::vector<std::uint32_t>& allowed) override {
-    if (phase_ == Phase::kDone) return false;
+    if (phase_ == TurnPhase::kDone) return false;
     bits_.assign(rules_->vocabulary->mask_words(), 0);
     allow_next();
     for (std::size_t i = 0; i < allowed.size(); ++i) allowed[i] &= i < bits_.size() ? bits_[i] : 0;
@@ -32,7 +32,7 @@ class TurnConstraint final : public TokenConstraint {
   }
 
   void accept(TokenId token) override {
-    if (phase_ != Phase::kDone && !advance(token)) phase_ = Phase::kDone;
+    if (phase_ != TurnPhase::kDone && !advance(token)) phase_ = TurnPhase::kDone;
   }
 
   std::unique_ptr<TokenConstraint> clone() const override { return std::make_unique<TurnConstraint>(*this); }
@@ -47,32 +47,32 @@ class TurnConstraint final : public TokenConstraint {
 
   void allow_next() {
     switch (phase_) {
-      case Phase::kThink:
+      case TurnPhase::kThink:
         allow_ordinary(bits_, vocabulary().tokenizer().first_special());
         allow_bit(bits_, id(Special::kThinkEnd));
         break;
-      case Phase::kResponse:
+      case TurnPhase::kResponse:
         text_.allow(vocabulary(), bits_);
         if (may_think_ && empty_) allow_bit(bits_, id(Special::kThink));
         if (may_call()) allow_bit(bits_, id(Special::kToolCallsBegin));
         if (may_end()) allow_bit(bits_, id(Special::kEndOfMessage));
         break;
-      case Phase::kSection:
+      case TurnPhase::kSection:
         if (may_open_call()) allow_bit(bits_, id(Special::kCallBegin));
         if (calls_ > 0) allow_bit(bits_, id(Special::kToolCallsEnd));
         break;
-      case Phase::kCallTag:
+      case TurnPhase::kCallTag:
         tag_.allow(vocabulary(), bits_);
         if (tag_.complete() >= 0) allow_bit(bits_, id(Special::kArgumentBegin));
         break;
-      case Phase::kArguments:
+      case TurnPhase::kArguments:
         text_.allow(vocabulary(), bits_);
         if (text_.complete()) allow_bit(bits_, id(Special::kCallEnd));
         break;
-      case Phase::kAfterSection:
+      case TurnPhase::kAfterSection:
         allow_bit(bits_, id(Special::kEndOfMessage));
         break;
-      case Phase::kDone:
+      case TurnPhase::kDone:
         break;
     }
   }
@@ -80,50 +80,50 @@ class TurnConstraint final : public TokenConstraint {
   bool advance(TokenId token) {
     const bool special = vocabulary().tokenizer().is_special(token);
     switch (phase_) {
-      case Phase::kThink:
-        if (token == id(Special::kThinkEnd)) phase_ = Phase::kResponse;
-        return !special || phase_ == Phase::kResponse;
-      case Phase::kResponse:
+      case TurnPhase::kThink:
+        if (token == id(Special::kThinkEnd)) phase_ = TurnPhase::kResponse;
+        return !special || phase_ == TurnPhase::kResponse;
+      case TurnPhase::kResponse:
         if (!special) {
           empty_ = false;
           return text_.accept(vocabulary(), token);
         }
         if (token == id(Special::kThink) && may_think_ && empty_) {
           may_think_ = false;
-          phase_ = Phase::kThink;
+          phase_ = TurnPhase::kThink;
           return true;
         }
-        phase_ = token == id(Special::kToolCallsBegin) && may_call() ? Phase::kSection : Phase::kDone;
+        phase_ = token == id(Special::kToolCallsBegin) && may_call() ? TurnPhase::kSection : TurnPhase::kDone;
         return true;
-      case Phase::kSection:
+      case TurnPhase::kSection:
         if (token == id(Special::kCallBegin) && may_open_call()) {
-          phase_ = Phase::kCallTag;
+          phase_ = TurnPhase::kCallTag;
           tag_ = LiteralMatcher(rules_->call_headers);
           return true;
         }
-        phase_ = Phase::kAfterSection;
+        phase_ = TurnPhase::kAfterSection;
         return token == id(Special::kToolCallsEnd) && calls_ > 0;
-      case Phase::kCallTag:
+      case TurnPhase::kCallTag:
         if (!special) return tag_.accept(vocabulary().tokenizer().bytes(token));
         if (token != id(Special::kArgumentBegin) || tag_.complete() < 0) return false;
         text_ = TextMatcher(rules_->call_arguments[static_cast<std::size_t>(tag_.complete())]);
-        phase_ = Phase::kArguments;
+        phase_ = TurnPhase::kArguments;
         return true;
-      case Phase::kArguments:
+      case TurnPhase::kArguments:
         if (!special) return text_.accept(vocabulary(), token);
         ++calls_;
-        phase_ = Phase::kSection;
+        phase_ = TurnPhase::kSection;
         return token == id(Special::kCallEnd) && text_.complete();
-      case Phase::kAfterSection:
-      case Phase::kDone:
-        phase_ = Phase::kDone;
+      case TurnPhase::kAfterSection:
+      case TurnPhase::kDone:
+        phase_ = TurnPhase::kDone;
         break;
     }
     return true;
   }
 
   std::shared_ptr<const CompiledRules> rules_;
-  Phase phase_;
+  TurnPhase phase_;
   bool may_think_;
   bool empty_ = true;  // nothing of the response yet
   TextMatcher text_;

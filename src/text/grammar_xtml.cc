@@ -6,7 +6,7 @@
 namespace perigee {
 namespace {
 
-enum class Phase : std::uint8_t {
+enum class XtmlPhase : std::uint8_t {
   kThink,           // text [C]
   kBeforeResponse,  // [O]
   kResponse,        // text [C]
@@ -35,11 +35,11 @@ class XtmlConstraint final : public TokenConstraint {
     close_ = tokenizer.special(Special::kClose);
     sep_ = tokenizer.special(Special::kSep);
     end_ = tokenizer.special(Special::kEndOfMessage);
-    enter(rules_->start == Channel::kThink ? Phase::kThink : Phase::kResponse);
+    enter(rules_->start == Channel::kThink ? XtmlPhase::kThink : XtmlPhase::kResponse);
   }
 
   bool mask(std::vector<std::uint32_t>& allowed) override {
-    if (phase_ == Phase::kDone) return false;
+    if (phase_ == XtmlPhase::kDone) return false;
     bits_.assign(rules_->vocabulary->mask_words(), 0);
     allow_next();
     for (std::size_t i = 0; i < allowed.size(); ++i) allowed[i] &= i < bits_.size() ? bits_[i] : 0;
@@ -47,9 +47,9 @@ class XtmlConstraint final : public TokenConstraint {
   }
 
   void accept(TokenId token) override {
-    if (phase_ == Phase::kDone) return;
+    if (phase_ == XtmlPhase::kDone) return;
     // An id that the mask had forbidden (the engine may force one): nothing is promised any more.
-    if (!advance(token)) phase_ = Phase::kDone;
+    if (!advance(token)) phase_ = XtmlPhase::kDone;
   }
 
   std::unique_ptr<TokenConstraint> clone() const override { return std::make_unique<XtmlConstraint>(*this); }
@@ -58,15 +58,16 @@ class XtmlConstraint final : public TokenConstraint {
   const GrammarVocabulary& vocabulary() const { return *rules_->vocabulary; }
   const ToolRule& tool() const { return rules_->tools[tool_]; }
 
-  void enter(Phase phase) {
+  void enter(XtmlPhase phase) {
     phase_ = phase;
-    if (phase == Phase::kResponse) {
+    if (phase == XtmlPhase::kResponse) {
       text_ = TextMatcher(rules_->response);
       response_empty_ = true;
     }
   }
 
-  void enter_tag(Phase phase, std::shared_ptr<const std::vector<std::string>> texts, Phase next = Phase::kDone) {
+  void enter_tag(XtmlPhase phase, std::shared_ptr<const std::vector<std::string>> texts,
+                 XtmlPhase next = XtmlPhase::kDone) {
     phase_ = phase;
     tag_ = LiteralMatcher(std::move(texts));
     next_ = next;
@@ -94,47 +95,47 @@ class XtmlConstraint final : public TokenConstraint {
 
   void allow_next() {
     switch (phase_) {
-      case Phase::kThink:
+      case XtmlPhase::kThink:
         allow_ordinary(bits_, vocabulary().tokenizer().first_special());
         allow_bit(bits_, close_);
         break;
-      case Phase::kBeforeResponse:
+      case XtmlPhase::kBeforeResponse:
         allow_bit(bits_, open_);
         break;
-      case Phase::kResponse:
+      case XtmlPhase::kResponse:
         text_.allow(vocabulary(), bits_);
         if (text_.complete() || may_skip_response()) allow_bit(bits_, close_);
         break;
-      case Phase::kValue:
+      case XtmlPhase::kValue:
         text_.allow(vocabulary(), bits_);
         if (text_.complete()) allow_bit(bits_, close_);
         break;
-      case Phase::kAfterResponse:
+      case XtmlPhase::kAfterResponse:
         if (!rules_->tools.empty()) allow_bit(bits_, open_);
         if (!must_call_) allow_bit(bits_, close_);
         break;
-      case Phase::kTools:
+      case XtmlPhase::kTools:
         if (may_open_call()) allow_bit(bits_, open_);
         if (calls_ > 0) allow_bit(bits_, close_);
         break;
-      case Phase::kCall:
+      case XtmlPhase::kCall:
         if (may_open_argument()) allow_bit(bits_, open_);
         if (may_end_call()) allow_bit(bits_, close_);
         break;
-      case Phase::kAfterTools:
+      case XtmlPhase::kAfterTools:
         allow_bit(bits_, close_);
         break;
-      case Phase::kEnd:
+      case XtmlPhase::kEnd:
         allow_bit(bits_, end_);
         break;
-      case Phase::kTag:
-      case Phase::kCallTag:
-      case Phase::kArgumentTag:
+      case XtmlPhase::kTag:
+      case XtmlPhase::kCallTag:
+      case XtmlPhase::kArgumentTag:
         if (tag_.alive()) tag_.allow(vocabulary(), bits_);
         if (other_key_) other_key_->allow(vocabulary(), bits_);
         if (tag_complete()) allow_bit(bits_, sep_);
         break;
-      case Phase::kDone:
+      case XtmlPhase::kDone:
         break;
     }
   }
@@ -143,60 +144,60 @@ class XtmlConstraint final : public TokenConstraint {
 
   bool advance(TokenId token) {
     switch (phase_) {
-      case Phase::kThink:
+      case XtmlPhase::kThink:
         if (token == close_) {
-          enter_tag(Phase::kTag, one_text("think"), Phase::kBeforeResponse);
+          enter_tag(XtmlPhase::kTag, one_text("think"), XtmlPhase::kBeforeResponse);
         }
         return token == close_ || !vocabulary().tokenizer().is_special(token);
-      case Phase::kBeforeResponse:
-        enter_tag(Phase::kTag, one_text("response"), Phase::kResponse);
+      case XtmlPhase::kBeforeResponse:
+        enter_tag(XtmlPhase::kTag, one_text("response"), XtmlPhase::kResponse);
         return token == open_;
-      case Phase::kResponse:
+      case XtmlPhase::kResponse:
         if (token != close_) {
           response_empty_ = false;
           return !vocabulary().tokenizer().is_special(token) && text_.accept(vocabulary(), token);
         }
         must_call_ = rules_->tools_required || !text_.complete();
         if (must_call_ && rules_->tools.empty()) return false;
-        enter_tag(Phase::kTag, one_text("response"), Phase::kAfterResponse);
+        enter_tag(XtmlPhase::kTag, one_text("response"), XtmlPhase::kAfterResponse);
         return true;
-      case Phase::kAfterResponse:
+      case XtmlPhase::kAfterResponse:
         if (token == open_ && !rules_->tools.empty()) {
-          enter_tag(Phase::kTag, one_text("tools"), Phase::kTools);
+          enter_tag(XtmlPhase::kTag, one_text("tools"), XtmlPhase::kTools);
           return true;
         }
-        enter_tag(Phase::kTag, one_text("message"), Phase::kEnd);
+        enter_tag(XtmlPhase::kTag, one_text("message"), XtmlPhase::kEnd);
         return token == close_ && !must_call_;
-      case Phase::kTools:
+      case XtmlPhase::kTools:
         if (token == open_ && may_open_call()) {
-          enter_tag(Phase::kCallTag, rules_->call_headers);
+          enter_tag(XtmlPhase::kCallTag, rules_->call_headers);
           return true;
         }
-        enter_tag(Phase::kTag, one_text("tools"), Phase::kAfterTools);
+        enter_tag(XtmlPhase::kTag, one_text("tools"), XtmlPhase::kAfterTools);
         return token == close_ && calls_ > 0;
-      case Phase::kCall:
+      case XtmlPhase::kCall:
         if (token == open_ && may_open_argument()) return open_argument();
         ++calls_;
-        enter_tag(Phase::kTag, one_text("call"), Phase::kTools);
+        enter_tag(XtmlPhase::kTag, one_text("call"), XtmlPhase::kTools);
         return token == close_ && may_end_call();
-      case Phase::kValue:
+      case XtmlPhase::kValue:
         if (token != close_) {
           return !vocabulary().tokenizer().is_special(token) && text_.accept(vocabulary(), token);
         }
         if (!text_.complete()) return false;
-        enter_tag(Phase::kTag, one_text("argument"), Phase::kCall);
+        enter_tag(XtmlPhase::kTag, one_text("argument"), XtmlPhase::kCall);
         return true;
-      case Phase::kAfterTools:
-        enter_tag(Phase::kTag, one_text("message"), Phase::kEnd);
+      case XtmlPhase::kAfterTools:
+        enter_tag(XtmlPhase::kTag, one_text("message"), XtmlPhase::kEnd);
         return token == close_;
-      case Phase::kEnd:
-        phase_ = Phase::kDone;
+      case XtmlPhase::kEnd:
+        phase_ = XtmlPhase::kDone;
         return true;
-      case Phase::kTag:
-      case Phase::kCallTag:
-      case Phase::kArgumentTag:
+      case XtmlPhase::kTag:
+      case XtmlPhase::kCallTag:
+      case XtmlPhase::kArgumentTag:
         return token == sep_ ? end_tag() : extend_tag(token);
-      case Phase::kDone:
+      case XtmlPhase::kDone:
         break;
     }
     return true;
@@ -215,15 +216,15 @@ class XtmlConstraint final : public TokenConstraint {
 
   bool end_tag() {
     if (!tag_complete()) return false;
-    if (phase_ == Phase::kTag) {
+    if (phase_ == XtmlPhase::kTag) {
       enter(next_);
       return true;
     }
-    if (phase_ == Phase::kCallTag) {
+    if (phase_ == XtmlPhase::kCallTag) {
       tool_ = static_cast<std::size_t>(tag_.complete());
       given_.assign(tool().arguments.size(), false);
       taken_.clear();
-      phase_ = Phase::kCall;
+      phase_ = XtmlPhase::kCall;
       return true;
     }
     begin_value();
@@ -247,7 +248,7 @@ class XtmlConstraint final : public TokenConstraint {
       auto grammar = rules_->compile(GrammarLanguage::kLark, other_key_grammar(tool(), taken_));
       if (grammar.ok()) other_key_.emplace(*grammar);
     }
-    enter_tag(Phase::kArgumentTag, std::move(headers));
+    enter_tag(XtmlPhase::kArgumentTag, std::move(headers));
     return true;
   }
 
@@ -270,7 +271,7 @@ class XtmlConstraint final : public TokenConstraint {
     }
     other_key_.reset();
     text_ = TextMatcher(*form);
-    phase_ = Phase::kValue;
+    phase_ = XtmlPhase::kValue;
   }
 
   std::shared_ptr<const CompiledRules> rules_;
@@ -279,14 +280,14 @@ class XtmlConstraint final : public TokenConstraint {
   TokenId sep_ = 0;
   TokenId end_ = 0;
 
-  Phase phase_ = Phase::kThink;
+  XtmlPhase phase_ = XtmlPhase::kThink;
   TextMatcher text_;  // kResponse, kValue
   bool response_empty_ = true;
   bool must_call_ = false;
   std::int64_t calls_ = 0;  // complete ones
 
   LiteralMatcher tag_;
-  Phase next_ = Phase::kDone;  // after a kTag
+  XtmlPhase next_ = XtmlPhase::kDone;  // after a kTag
 
   std::size_t tool_ = 0;            // of the open call
   std::vector<bool> given_;         // its declared arguments

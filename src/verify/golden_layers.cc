@@ -9,7 +9,6 @@
 namespace perigee {
 namespace {
 
-constexpr double kRowTolerance = 2e-5;
 constexpr double kAttentionBf16 = 0.05;
 constexpr double kMlpBf16 = 0.015;
 constexpr double kStateBf16 = 0.02;

@@ -11,6 +11,9 @@
 
 namespace perigee {
 
+// f32: logits, norms, hidden rows, states, caches.
+inline constexpr double kRowTolerance = 2e-5;
+
 struct GoldenRun {
   std::string directory;
   std::string name;  // of the folder

@@ -9,7 +9,7 @@ namespace perigee::planner {
 
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr int kJsonDepth = 64;
 constexpr std::size_t kMaxKeys = 4096;
 constexpr std::size_t kMaxValues = 200000;
 
@@ -51,7 +51,7 @@ class JsonReader {
   }
 
   ValuePtr value(int depth) {
-    if (depth > kMaxDepth) return fail(fmt::format("JSON deeper than {} levels", kMaxDepth));
+    if (depth > kJsonDepth) return fail(fmt::format("JSON deeper than {} levels", kJsonDepth));
     if (++values_ > kMaxValues) return fail(fmt::format("JSON with more than {} values", kMaxValues));
     skip();
     if (at_ >= in_.size()) return fail("expected a JSON value, found the end");

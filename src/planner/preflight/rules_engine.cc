@@ -12,10 +12,6 @@ namespace perigee::planner {
 
 namespace {
 
-bool contains(const std::vector<std::string>& list, const std::string& item) {
-  return std::find(list.begin(), list.end(), item) != list.end();
-}
-
 // "16GB", "16g", 17179869184 -> GB; nullopt when unreadable.
 std::optional<double> gigabytes(const Value& value) {
   std::string text;

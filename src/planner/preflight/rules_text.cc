@@ -12,10 +12,6 @@ namespace perigee::planner {
 
 namespace {
 
-bool contains(const std::vector<std::string>& list, const std::string& item) {
-  return std::find(list.begin(), list.end(), item) != list.end();
-}
-
 std::optional<double> to_number(const std::string& text) {
   double out = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), out);

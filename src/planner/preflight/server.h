@@ -2,6 +2,7 @@
 // Internal to the rules.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -10,6 +11,10 @@
 #include "planner/preflight/facts.h"
 
 namespace perigee::planner {
+
+inline bool contains(const std::vector<std::string>& list, const std::string& item) {
+  return std::find(list.begin(), list.end(), item) != list.end();
+}
 
 struct Server {
   const Launch* launch = nullptr;

@@ -8,8 +8,8 @@ namespace perigee::planner {
 
 namespace {
 
-constexpr int kMaxDepth = 64;
-constexpr std::size_t kMaxNodes = 200000;
+constexpr int kShellDepth = 64;
+constexpr std::size_t kShellWords = 200000;
 
 bool name_start(char c) {
   return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_';
@@ -48,8 +48,8 @@ class ShellParser {
   }
 
   bool budget() {
-    if (++nodes_ <= kMaxNodes) return true;
-    fail(fmt::format("a script with more than {} words", kMaxNodes));
+    if (++nodes_ <= kShellWords) return true;
+    fail(fmt::format("a script with more than {} words", kShellWords));
     return false;
   }
 
@@ -100,8 +100,8 @@ class ShellParser {
 
   ShellList parse_list(const std::vector<std::string_view>& stops, int depth) {
     ShellList list;
-    if (depth > kMaxDepth) {
-      fail(fmt::format("a script deeper than {} levels", kMaxDepth));
+    if (depth > kShellDepth) {
+      fail(fmt::format("a script deeper than {} levels", kShellDepth));
       return list;
     }
     while (!failed()) {

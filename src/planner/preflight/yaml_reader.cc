@@ -14,8 +14,8 @@ namespace perigee::planner {
 
 namespace {
 
-constexpr std::size_t kMaxDepth = 64;
-constexpr std::size_t kMaxNodes = 200000;
+constexpr std::size_t kYamlDepth = 64;
+constexpr std::size_t kYamlNodes = 200000;
 constexpr std::size_t kMaxDocuments = 1000;
 
 struct LimitError : std::runtime_error {
@@ -111,7 +111,7 @@ class TreeBuilder : public YAML::EventHandler {
   };
 
   std::shared_ptr<Value> make(ValueKind kind, const YAML::Mark& mark, YAML::anchor_t anchor) {
-    if (++nodes_ > kMaxNodes) throw LimitError(mark.line + 1, fmt::format("more than {} YAML nodes", kMaxNodes));
+    if (++nodes_ > kYamlNodes) throw LimitError(mark.line + 1, fmt::format("more than {} YAML nodes", kYamlNodes));
     auto value = std::make_shared<Value>();
     value->kind = kind;
     value->line = value->last_line = mark.line + 1;
@@ -145,8 +145,8 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void open(const std::shared_ptr<Value>& value) {
-    if (levels_.size() >= kMaxDepth) {
-      throw LimitError(value->line, fmt::format("YAML deeper than {} levels", kMaxDepth));
+    if (levels_.size() >= kYamlDepth) {
+      throw LimitError(value->line, fmt::format("YAML deeper than {} levels", kYamlDepth));
     }
     levels_.push_back({value, nullptr, {}});
   }
@@ -197,7 +197,7 @@ bool shallow(std::string_view text, ParseFailure& failure) {
     if (c == '\n') ++line;
     if (c == '[' || c == '{') {
       if (++depth > 400) {
-        failure = {line, fmt::format("YAML deeper than {} levels", kMaxDepth)};
+        failure = {line, fmt::format("YAML deeper than {} levels", kYamlDepth)};
         return false;
       }
     }
@@ -210,7 +210,7 @@ bool shallow(std::string_view text, ParseFailure& failure) {
       ++dashes;
     }
     if (dashes > 400) {
-      failure = {1, fmt::format("YAML deeper than {} levels", kMaxDepth)};
+      failure = {1, fmt::format("YAML deeper than {} levels", kYamlDepth)};
       return false;
     }
   }

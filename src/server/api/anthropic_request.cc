@@ -6,8 +6,6 @@
 namespace perigee::api {
 namespace {
 
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-
 class Converter {
  public:
   Converter(const ApiConfig& config, std::vector<ImageInput>& images, MaybeError& error)

@@ -88,7 +88,6 @@ ApiResult<ChatRequest> parse_chat_completions(const Json& body, const ApiConfig&
   }
 
   std::int64_t max_tokens = 0;
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   request.max_tokens = config.default_max_tokens;
   if (fields.integer("max_tokens", 1, kMost, max_tokens)) request.max_tokens = max_tokens;
   if (fields.integer("max_completion_tokens", 1, kMost, max_tokens)) request.max_tokens = max_tokens;

@@ -5,7 +5,6 @@
 namespace perigee::api {
 namespace {
 
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 constexpr std::size_t kMaxPrompts = 128;
 
 bool token_list(const Json& value, std::int64_t vocab, std::vector<TokenId>& out) {

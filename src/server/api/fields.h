@@ -13,6 +13,9 @@
 
 namespace perigee::api {
 
+// The upper bound of a count that has none of its own.
+inline constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+
 class FieldReader {
  public:
   // `path` prefixes names in errors: "" or "stream_options".

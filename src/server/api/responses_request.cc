@@ -7,8 +7,6 @@
 namespace perigee::api {
 namespace {
 
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-
 // Items become messages; reasoning, text and calls that follow one another are one assistant message.
 class Converter {
  public:
