@@ -255,10 +255,10 @@ Status interactive(LoadedModel& model, const RunFlags& flags) {
   std::puts("Type a message, or /help.");
   while (true) {
     int count = 0;
+    interrupted = false;  // a Ctrl-C that stopped the last answer must not swallow a Ctrl-D now
     const char* read = ::el_gets(editor, &count);
     if (read == nullptr || count <= 0) {
-      if (!interrupted) break;
-      interrupted = false;  // Ctrl-C at the prompt clears the line
+      if (!interrupted) break;  // else Ctrl-C at the prompt cleared the line
       std::fputc('\n', stdout);
       continue;
     }
