@@ -5,7 +5,7 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # Presets that visitors build join the sources of a folder (names in anonymous namespaces are unique in a folder; tests stay apart);
-# `debug` and `lint` compile each file alone, which shows missing includes.
+# `debug` compiles each file alone, which shows missing includes.
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)

@@ -129,7 +129,10 @@ void register_bench(const CommandGroups& groups, int& exit_code) {
   command->add_option("--budget", options.budget, "Seconds an operator's figure")->capture_default_str();
   command->add_option("--model-budget", options.model_budget, "Seconds a decode figure")->capture_default_str();
   command->add_flag("--json", arguments->json, "Machine-readable report");
-  command->callback([arguments, &exit_code] { exit_code = run(*arguments); });
+  register_bench_users(*command, exit_code);
+  command->callback([command, arguments, &exit_code] {
+    if (command->get_subcommands().empty()) exit_code = run(*arguments);
+  });
 }
 
 }  // namespace perigee::cli

@@ -15,6 +15,10 @@
 #include "base/threads.h"
 #include "kernels/kernels.h"
 
+namespace CLI {
+class App;
+}
+
 namespace perigee::cli {
 
 struct Measured {
@@ -63,6 +67,9 @@ Roofline measure_roofline(int threads, double budget);
 Result<std::vector<Figure>> bench_model(const std::string& directory, const Kernels& kernels, const Roofline& roofline,
                                         const BenchOptions& options);
 std::vector<Figure> bench_operators(const Kernels& kernels, const Roofline& roofline, const BenchOptions& options);
+
+// `perigee bench users`.
+void register_bench_users(CLI::App& bench, int& exit_code);
 
 // Fills bound and share from bytes, flops and time: the larger of the two shares is the bound.
 void set_share(Figure& figure, const Roofline& roofline, std::string_view isa);
