@@ -51,9 +51,10 @@ Status run_server(RunOptions options, const std::function<Result<ServedModel>()>
   std::thread loader([&] {
     auto model = load();
     if (model.ok()) {
-      fmt::print(stderr, "ready: {}\n", model->name);
-      std::fflush(stderr);
+      const std::string name = model->name;
       server->serve(std::move(*model));
+      fmt::print(stderr, "ready: {}\n", name);  // requests are accepted now
+      std::fflush(stderr);
     } else {
       loaded = model.status();
       failed = true;
