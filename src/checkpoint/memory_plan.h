@@ -1,5 +1,5 @@
 // Bytes of weights, of a sequence's state and of its caches (spec model.md 2.9, 3.3, 4.4, 13.1), computed from the
-// config alone: what `inspect` prints and what the engine's admission keeps to.
+// config alone: what `inspect` prints. A test holds them equal to the engine's own layout (model/state_layout.h).
 #pragma once
 
 #include <array>
@@ -17,6 +17,8 @@ struct CacheElements {
   std::int64_t index = 2;   // indexer keys
 };
 constexpr CacheElements kF32CacheElements{.conv = 4, .latent = 4, .index = 4};
+// Our engine on the bf16 path: the recurrent array is float throughout (model/state_layout.h).
+constexpr CacheElements kEngineCacheElements{.conv = 4};
 
 struct SequenceBytes {
   std::int64_t recurrent = 0;         // all KDA layers, whatever the length

@@ -107,7 +107,7 @@ void print_model(const Report& report) {
 }
 
 void print_memory(const Report& report) {
-  const SequenceBytes bytes = sequence_bytes(report.config);
+  const SequenceBytes bytes = sequence_bytes(report.config, kEngineCacheElements);
   const std::int64_t weights = sum(report.weights).bytes;
   fmt::print("\nMemory (bf16 caches): weights {}; a user {} of state, {} B a token (latent {}, index keys {})\n",
              format_bytes(weights), format_bytes(bytes.state()), bytes.per_token(), bytes.latent_per_token,
@@ -141,7 +141,7 @@ void print_report(const Report& report) {
 
 Json to_json(const Report& report) {
   const ModelConfig& c = report.config;
-  const SequenceBytes bytes = sequence_bytes(c);
+  const SequenceBytes bytes = sequence_bytes(c, kEngineCacheElements);
   const KindBytes total = sum(report.weights);
   Json json = {{"directory", report.directory},
                {"family", c.family},

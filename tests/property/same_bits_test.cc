@@ -10,6 +10,7 @@
 #include <memory>
 #include <random>
 
+#include "checkpoint/memory_plan.h"
 #include "model/model.h"
 #include "model/sequence_storage.h"
 
@@ -124,6 +125,18 @@ TEST_P(SameBits, AnyChunkingBatchAndThreads) {
       expect_same(run(**threaded, tokens, {count}, 0), whole, path + " with threads");
       expect_same(run(**threaded, tokens, {20, 1}, 3), whole, path + " decode in a batch with threads");
     }
+  }
+}
+
+TEST(StateLayout, IsWhatInspectPrints) {
+  for (const char* name : {"tiny-a", "tiny-k3", "tiny-b", "tiny-c"}) {
+    auto checkpoint = synthesise_checkpoint(std::string(PERIGEE_SOURCE_DIR "/tests/data/goldens/") + name);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+    const ModelConfig& config = (*checkpoint)->config();
+    const StateLayout layout(config, KeyFormat::kBf16);
+    const SequenceBytes bytes = sequence_bytes(config, kEngineCacheElements);
+    EXPECT_EQ(layout.recurrent_floats * 4, bytes.state()) << name;
+    EXPECT_EQ(layout.page_bytes, kPageTokens * bytes.per_token()) << name;
   }
 }
 
