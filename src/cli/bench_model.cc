@@ -258,7 +258,10 @@ Result<std::vector<Figure>> bench_model(const std::string& directory, const Kern
                                         const BenchOptions& options) {
   ThreadPool pool(roofline.threads);
   // From the folder to the logits of one token, against reading all bytes of the checkpoint once.
-  Figure load{.group = "model", .name = "folder to first token", .threads = roofline.threads};
+  Figure load;
+  load.group = "model";
+  load.name = "folder to first token";
+  load.threads = roofline.threads;
   const auto start = std::chrono::steady_clock::now();
   PERIGEE_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::open(directory));
   PERIGEE_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
