@@ -1,7 +1,9 @@
 // Whole-model measurements: prefill, decode at depths, batches. A depth is reached by filling the caches with generated
 // rows, since timing does not depend on what the rows say.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 
 #include "checkpoint/weights.h"
@@ -254,11 +256,32 @@ class ModelBench {
 
 Result<std::vector<Figure>> bench_model(const std::string& directory, const Kernels& kernels, const Roofline& roofline,
                                         const BenchOptions& options) {
-  PERIGEE_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::open(directory));
   ThreadPool pool(roofline.threads);
+  // From the folder to the logits of one token, against reading all bytes of the checkpoint once.
+  Figure load;
+  load.group = "model";
+  load.name = "folder to first token";
+  load.threads = roofline.threads;
+  const auto start = std::chrono::steady_clock::now();
+  PERIGEE_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::open(directory));
   PERIGEE_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                            Model::create(*checkpoint, kernels, pool, Precision::kBf16));
-  return ModelBench(*checkpoint, *model, kernels, roofline, options).run();
+  SequenceStorage sequence(model->state_layout());
+  const std::int32_t token = 1;
+  const Segment segment = sequence.next({&token, 1}, WantLogits::kLast);
+  model->forward({&segment, 1});
+  load.time.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  load.time.median = load.time.seconds;
+  load.time.runs = 1;
+  std::error_code ignored;
+  for (const auto& file : std::filesystem::directory_iterator(directory, ignored)) {
+    if (file.path().extension() == ".safetensors") load.bytes += static_cast<double>(file.file_size(ignored));
+  }
+  set_share(load, roofline, kernels.isa);
+  options.on_figure(load);
+  std::vector<Figure> figures = ModelBench(*checkpoint, *model, kernels, roofline, options).run();
+  figures.insert(figures.begin(), std::move(load));
+  return figures;
 }
 
 }  // namespace perigee::cli

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "base/huge_buffer.h"
+#include "base/numeric.h"
 #include "cli/bench.h"
 
 namespace perigee::cli {
@@ -25,6 +26,11 @@ std::vector<float> random_floats(std::int64_t n, std::uint64_t seed) {
   }
   return out;
 }
+
+constexpr std::int64_t kIndexHeads = 32;
+constexpr std::int64_t kIndexDim = 128;
+constexpr std::int64_t kTopK = 2048;
+constexpr std::int64_t kLongContext = 1 << 20;
 
 struct Weights {
   HugeBuffer memory;
@@ -85,6 +91,7 @@ class Operators {
     index("index scores, 1 query, 262144 keys", 1, 262144);
     index("index scores, tile of 8, 65536 keys", 8, 65536);
     top_k();
+    sparse_step();
     rows();
     return std::move(figures_);
   }
@@ -110,14 +117,16 @@ class Operators {
     const Weights w = make_weights(format, rows, kCols);
     for (const std::int64_t tokens : {1, 2, 4, 8, 16, 32, 256}) {
       const std::int64_t used = tokens <= 2 ? rows : std::max<std::int64_t>(1024, rows / (4 * tokens) / 64 * 64);
-      const std::vector<float> x = random_floats(tokens * kCols, 3);
+      std::vector<float> x = random_floats(tokens * kCols, 3);
+      for (float& value : x) value = round_bf16(value);
       std::vector<float> y(static_cast<std::size_t>(tokens * rows));
       const std::int64_t task = used / (4 * roofline_.threads);
       const double bytes = static_cast<double>(used) * static_cast<double>(w.view.row_bytes + w.view.scale_row_bytes);
       const double flops = 2.0 * static_cast<double>(used * kCols * tokens);
       add("gemm", fmt::format("{} [{}, {}] x {}", name_of(format), used, kCols, tokens), bytes, flops, [&] {
         pool_.run(4 * roofline_.threads, [&](std::int64_t i, int) {
-          kernels_.gemm(w.view, i * task, (i + 1) * task, x.data(), kCols, tokens, y.data(), rows, Rounding::kBf16);
+          kernels_.gemm_bf16(w.view, i * task, (i + 1) * task, x.data(), kCols, tokens, y.data(), rows,
+                             Rounding::kBf16);
         });
       });
     }
@@ -178,7 +187,7 @@ class Operators {
     for (std::int64_t i = 0; sparse && i < 2048; ++i) selected.push_back(static_cast<std::int32_t>(i * tokens / 2048));
     const std::int64_t keys = sparse ? 2048 : tokens;
     const std::int64_t partial = shape.heads * (shape.kv + 2);
-    const std::int64_t segments = tokens / kAttentionSegment;
+    const std::int64_t segments = sparse ? 1 : tokens / kAttentionSegment;
     const std::int64_t copies = sparse ? 4 * roofline_.threads : 1;  // as many tasks as threads need
     std::vector<float> memory(static_cast<std::size_t>(partial * queries * segments * copies));
     const double flops = 2.0 * static_cast<double>(copies * queries * keys * shape.heads * (2 * shape.kv + shape.rope));
@@ -203,8 +212,8 @@ class Operators {
   }
 
   void index(const std::string& name, std::int64_t queries, std::int64_t keys) {
-    constexpr std::int64_t kHeads = 32;
-    constexpr std::int64_t kDim = 128;
+    constexpr std::int64_t kHeads = kIndexHeads;
+    constexpr std::int64_t kDim = kIndexDim;
     const Cache cache = make_cache(kDim, keys);
     const std::vector<float> q = random_floats(queries * kHeads * kDim, 8);
     const std::vector<float> w = random_floats(queries * kHeads, 9);
@@ -226,11 +235,47 @@ class Operators {
 
   void top_k() {
     if (roofline_.threads != 1) return;
-    constexpr std::int64_t kKeys = 1 << 20;
-    const std::vector<float> scores = random_floats(kKeys, 10);
-    std::vector<std::int32_t> selected(2048);
-    add("dsa", "top 2048 of 1048576 scores", 4.0 * kKeys, 0,
-        [&] { select_top_k(scores.data(), kKeys, 2048, selected.data()); });
+    const std::vector<float> scores = random_floats(kLongContext, 10);
+    std::vector<std::int32_t> selected(kTopK);
+    add("dsa", fmt::format("top {} of {} scores", kTopK, kLongContext), 4.0 * kLongContext, 0,
+        [&] { select_top_k(scores.data(), kLongContext, kTopK, selected.data()); });
+  }
+
+  // What one DSA layer of K3.1 does in a decode step with a million keys: all scores, the selection, attention over it.
+  // The bytes are one reading of the index keys.
+  void sparse_step() {
+    const MlaShape shape{.heads = 96, .kv = 512, .rope = 64, .scale = 0.0721688F};
+    constexpr std::int64_t kTask = 4096;
+    const Cache index = make_cache(kIndexDim, kLongContext);
+    const Cache latent = make_cache(shape.kv + shape.rope, kLongContext);
+    const std::vector<float> index_q = random_floats(kIndexHeads * kIndexDim, 8);
+    const std::vector<float> w = random_floats(kIndexHeads, 9);
+    const std::vector<float> q = random_floats(shape.heads * (shape.kv + shape.rope), 6);
+    std::vector<float> scores(kLongContext);
+    std::vector<std::int32_t> selected(kTopK);
+    std::vector<float> partial(static_cast<std::size_t>(shape.heads * (shape.kv + 2)));
+    const double flops = 2.0 * kLongContext * kIndexHeads * kIndexDim +
+                         2.0 * kTopK * 96 * static_cast<double>(2 * shape.kv + shape.rope);
+    add("dsa", fmt::format("decode step, {} keys", kLongContext), 2.0 * kLongContext * kIndexDim, flops, [&] {
+      pool_.run(kLongContext / kTask, [&](std::int64_t task, int) {
+        kernels_.index_scores({.count = 1, .heads = kIndexHeads, .q = index_q.data(), .w = w.data()}, index.rows,
+                              task * kTask, (task + 1) * kTask, scores.data() + task * kTask, kLongContext);
+      });
+      select_top_k(scores.data(), kLongContext, kTopK, selected.data());
+      const std::int64_t groups = roofline_.threads;
+      pool_.run(groups, [&](std::int64_t group, int) {
+        MlaShape part = shape;
+        part.heads = shape.heads / groups;
+        const std::int64_t head = group * part.heads;
+        const MlaQuery query{.q = q.data() + head * (shape.kv + shape.rope),
+                             .keys = kLongContext,
+                             .selected = selected.data(),
+                             .selected_count = kTopK};
+        const MlaPartial sums{partial.data() + head, partial.data() + shape.heads + head,
+                              partial.data() + 2 * shape.heads + head * shape.kv};
+        kernels_.mla_segment(part, latent.rows, {&query, 1}, 0, {&sums, 1});
+      });
+    });
   }
 
   void rows() {

@@ -36,8 +36,8 @@ struct PagedRows {
   KeyFormat format = KeyFormat::kF32;
 };
 
-// Attention over a long key list is cut at absolute multiples of this many positions; partial results merge in
-// ascending order, so any number of threads can share one query.
+// Attention over a long key list is cut after every so many of its entries (positions, where all keys are attended);
+// partial results merge in ascending order, so any number of threads can share one query.
 inline constexpr std::int64_t kAttentionSegment = 4096;
 
 // One query token of absorbed MLA, all heads. Keys are positions 0..keys-1, or the `selected_count` positions of the
@@ -47,6 +47,8 @@ struct MlaQuery {
   std::int64_t keys = 0;
   const std::int32_t* selected = nullptr;
   std::int64_t selected_count = 0;
+
+  std::int64_t entries() const { return selected == nullptr ? keys : selected_count; }
 };
 
 struct MlaShape {
@@ -94,6 +96,9 @@ struct Kernels {
   // y[t, r] = sum_k w[r, k] * x[t, k] for r in [row_begin, row_end); y points at row 0 of the output.
   void (*gemm)(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, const float* x, std::int64_t x_stride,
                std::int64_t tokens, float* y, std::int64_t y_stride, Rounding rounding);
+  // The same for an x that holds bf16 values, as on the bf16 path. Only AMX has a product of its own for it.
+  void (*gemm_bf16)(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, const float* x,
+                    std::int64_t x_stride, std::int64_t tokens, float* y, std::int64_t y_stride, Rounding rounding);
   // y[t, c] = sum_r w[r, c] * x[t, r], all columns: W_UK^T q of absorbed MLA (spec 3.2). F32 and BF16 weights.
   void (*gemm_transposed)(const Matrix& w, const float* x, std::int64_t x_stride, std::int64_t tokens, float* y,
                           std::int64_t y_stride, Rounding rounding);
@@ -117,8 +122,10 @@ struct Kernels {
   void (*kda_output_norm)(const float* o, const float* weight, const float* r, std::int64_t n, float eps, float* y,
                           Rounding rounding);
 
-  // spec 3.2: one segment [segment * kAttentionSegment, ...) of a tile of queries over the same pages; partials[i]
-  // belongs to queries[i]. Dense queries of one tile share the work on the keys (bound: FMA, 4-16 queries fill L2).
+  // spec 3.2: one segment, entries [segment * kAttentionSegment, ...) of each query's list, of a tile of queries over
+  // the same pages; partials[i] belongs to queries[i]. Heads are independent of each other, so a call may take a part
+  // of them (with shape.heads their number and pointers to the first one). Dense queries of one tile share the work on
+  // the keys (bound: FMA, 4-16 queries fill L2).
   void (*mla_segment)(const MlaShape& shape, const PagedRows& keys, std::span<const MlaQuery> queries,
                       std::int64_t segment, std::span<const MlaPartial> partials);
   // Merges the next segment into a running partial, which starts with m = -inf, l = 0, acc = 0. Called once a segment

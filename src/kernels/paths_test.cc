@@ -54,10 +54,11 @@ const Shape kFormats[] = {
 
 TEST_P(Paths, GemmIsCloseToScalarAndIndependentOfSplits) {
   for (const Shape& shape : kFormats) {
-    for (int round = 0; round < 6; ++round) {
+    for (int round = 0; round < 12; ++round) {
+      const auto gemm = round % 2 == 0 ? path().gemm : path().gemm_bf16;
       const std::int64_t rows = random.between(1, 40);
-      const std::int64_t cols = round == 0 ? 1100 : random.between(1, 700);
-      const std::int64_t tokens = round == 1 ? 200 : random.between(1, 20);
+      const std::int64_t cols = round < 2 ? 1100 : random.between(1, 700);
+      const std::int64_t tokens = round / 2 == 1 ? 200 : random.between(1, 20);
       SCOPED_TRACE(fmt::format("format {} group {} [{}, {}] x {}", static_cast<int>(shape.format), shape.group, rows,
                                cols, tokens));
       const OwnedMatrix w =
@@ -70,15 +71,15 @@ TEST_P(Paths, GemmIsCloseToScalarAndIndependentOfSplits) {
         std::vector<float> want(size);
         std::vector<float> whole(size);
         truth().gemm(w.view, 0, rows, x.data(), x_stride, tokens, want.data(), y_stride, rounding);
-        path().gemm(w.view, 0, rows, x.data(), x_stride, tokens, whole.data(), y_stride, rounding);
+        gemm(w.view, 0, rows, x.data(), x_stride, tokens, whole.data(), y_stride, rounding);
         expect_close(whole, want, rounding == Rounding::kNone ? 3e-6F : 1e-2F);
         std::vector<float> pieces(size);
         for (std::int64_t t = 0; t < tokens;) {
           const std::int64_t t_end = std::min(tokens, t + random.between(1, 9));
           for (std::int64_t r = 0; r < rows;) {
             const std::int64_t r_end = std::min(rows, r + random.between(1, 19));
-            path().gemm(w.view, r, r_end, x.data() + t * x_stride, x_stride, t_end - t, pieces.data() + t * y_stride,
-                        y_stride, rounding);
+            gemm(w.view, r, r_end, x.data() + t * x_stride, x_stride, t_end - t, pieces.data() + t * y_stride, y_stride,
+                 rounding);
             r = r_end;
           }
           t = t_end;
@@ -265,7 +266,7 @@ std::vector<float> attend(const Kernels& kernels, const MlaShape& shape, const P
     std::int64_t last = 0;
     for (std::size_t i = first; i < first + count; ++i) {
       const MlaQuery& query = queries[i];
-      last = std::max(last, query.keys);
+      last = std::max(last, query.entries());
     }
     for (std::int64_t s = 0; s * kAttentionSegment < last; ++s) {
       kernels.mla_segment(shape, keys, std::span(queries).subspan(first, count), s, parts);
@@ -358,10 +359,22 @@ TEST_P(Paths, IndexScores) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Paths, ::testing::ValuesIn(runnable_kernels()),
+// An emulated build holds the sources of one path over loops (avx512/emulated, amx/emulated) and names its table.
+std::vector<const Kernels*> tested_paths() {
+#ifdef PERIGEE_EMULATED
+  return {&PERIGEE_EMULATED()};
+#else
+  return runnable_kernels();
+#endif
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Paths, ::testing::ValuesIn(tested_paths()),
                          [](const auto& test) { return std::string(test.param->isa); });
 
 TEST(Select, SaysWhichPathsRan) {
+#ifdef PERIGEE_EMULATED
+  std::printf("the sources of the %s path ran over loops, not on instructions\n", PERIGEE_EMULATED().isa.data());
+#endif
   std::string ran;
   for (const Kernels* kernels : runnable_kernels()) ran.append(" ").append(kernels->isa);
   std::printf("paths that ran:%s\n", ran.c_str());
@@ -383,6 +396,29 @@ TEST(SelectTopK, TotalOrder) {
   EXPECT_EQ(pick(6), (std::vector<std::int32_t>{0, 1, 2, 3, 4, 6}));
   EXPECT_EQ(pick(9).size(), 7U);
   EXPECT_TRUE(pick(0).empty());
+}
+
+TEST(SelectTopK, EqualsSorting) {
+  Random random{7};
+  for (int round = 0; round < 60; ++round) {
+    const std::int64_t n = random.between(1, 3000);
+    // Coarse values, so that many scores are equal at the threshold.
+    std::vector<float> scores = random.floats(n, 4);
+    if (round % 2 == 0) {
+      for (float& score : scores) score = std::round(score);
+    }
+    std::vector<std::int32_t> order(scores.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+      return scores[static_cast<std::size_t>(a)] > scores[static_cast<std::size_t>(b)];
+    });
+    order.resize(static_cast<std::size_t>(random.between(1, n)));
+    std::sort(order.begin(), order.end());
+    std::vector<std::int32_t> selected(order.size());
+    EXPECT_EQ(select_top_k(scores.data(), n, static_cast<std::int64_t>(order.size()), selected.data()),
+              static_cast<std::int64_t>(order.size()));
+    EXPECT_EQ(selected, order);
+  }
 }
 
 }  // namespace

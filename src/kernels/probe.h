@@ -9,7 +9,7 @@
 namespace perigee {
 
 struct FlopProbe {
-  std::string_view name;  // begins with the path that it bounds: "avx2 fma"
+  std::string_view name;  // begins with the path that it bounds: "avx2 fma"; "int8 amx" bounds none
   double flops_per_round;
   void (*burn)(std::int64_t rounds);
 };

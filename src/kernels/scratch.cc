@@ -1,31 +1,23 @@
-#include <cstdlib>
-#include <memory>
-
 #include "kernels/scratch.h"
 
+#include <cstdlib>
+
+#include "base/huge_buffer.h"
+
 namespace perigee {
-namespace {
 
-struct Free {
-  void operator()(float* memory) const { std::free(memory); }
-};
-
-struct Buffer {
-  std::unique_ptr<float, Free> memory;
-  std::int64_t floats = 0;
-};
-
-}  // namespace
-
+// Huge pages matter here: the operators fill most of L2, which is indexed by physical address, and 4 KiB pages from all
+// over memory would evict one another.
 float* scratch(Scratch slot, std::int64_t floats) {
-  thread_local Buffer buffers[5];
-  Buffer& buffer = buffers[static_cast<int>(slot)];
-  if (buffer.floats < floats) {
-    buffer.floats = (floats + 1023) / 1024 * 1024;
-    buffer.memory.reset(static_cast<float*>(std::aligned_alloc(64, static_cast<std::size_t>(buffer.floats) * 4)));
-    if (buffer.memory == nullptr) std::abort();
+  thread_local HugeBuffer buffers[5];
+  HugeBuffer& buffer = buffers[static_cast<int>(slot)];
+  const std::int64_t bytes = floats * 4;
+  if (buffer.size() < bytes) {
+    constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
+    buffer = HugeBuffer((bytes + kHugePage - 1) / kHugePage * kHugePage);
+    if (buffer.data() == nullptr) std::abort();
   }
-  return buffer.memory.get();
+  return reinterpret_cast<float*>(buffer.data());
 }
 
 }  // namespace perigee

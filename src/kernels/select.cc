@@ -1,6 +1,9 @@
 // Which table runs: PERIGEE_ISA, or the best that this machine has.
+#include <cpuid.h>
+
 #include <cstdlib>
 
+#include "kernels/amx/probe.h"
 #include "kernels/avx2/probe.h"
 #include "kernels/avx512/probe.h"
 #include "kernels/kernels.h"
@@ -46,11 +49,29 @@ std::string missing_for_avx512() {
   return missing + more;
 }
 
+// Not every compiler's __builtin_cpu_supports knows these names.
+std::string missing_for_amx() {
+  std::string missing = missing_for_avx512();
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned features = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &features) == 0) features = 0;
+  const std::string more = list_missing({{(features >> 24 & 1U) != 0, "AMX-TILE"},
+                                         {(features >> 22 & 1U) != 0, "AMX-BF16"},
+                                         {(features >> 25 & 1U) != 0, "AMX-INT8"}});
+  if (!missing.empty() && !more.empty()) missing.append(", ");
+  missing.append(more);
+  if (missing.empty() && !amx::tiles_permitted()) missing = "the kernel's permission to use AMX tiles";
+  return missing;
+}
+
 // Best last.
 constexpr Path kPaths[] = {
     {"scalar", scalar_kernels, [] { return std::string(); }},
     {"avx2", avx2_kernels, missing_for_avx2},
     {"avx512", avx512_kernels, missing_for_avx512},
+    {"amx", amx_kernels, missing_for_amx},
 };
 
 }  // namespace
@@ -104,6 +125,10 @@ std::vector<FlopProbe> runnable_probes() {
   std::vector<FlopProbe> probes;
   if (missing_for_avx2().empty()) probes.push_back({"avx2 fma", 12.0 * 8 * 2, avx2::burn_fma});
   if (missing_for_avx512().empty()) probes.push_back({"avx512 fma", 12.0 * 16 * 2, avx512::burn_fma});
+  if (missing_for_amx().empty()) {
+    probes.push_back({"amx bf16", 4.0 * 16 * 16 * 32 * 2, amx::burn_bf16});
+    probes.push_back({"int8 amx", 4.0 * 16 * 16 * 64 * 2, amx::burn_int8});
+  }
   return probes;
 }
 

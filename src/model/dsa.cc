@@ -2,13 +2,15 @@
 
 #include <cmath>
 
+#include "base/checked.h"
 #include "model/paged_rows.h"
 
 namespace perigee {
 namespace {
 
-constexpr std::int64_t kIndexQueryTile = 4;  // queries that share the reads of their keys in prefill
-constexpr std::int64_t kScoreGrain = 4096;   // keys a task when few queries share many threads
+constexpr std::int64_t kIndexQueryTile = 4;   // queries that share the reads of their keys in prefill
+constexpr std::int64_t kScoreGrain = 4096;    // keys a task when few queries share many threads
+constexpr std::int64_t kScoreGrowth = 65536;  // keys: the score buffer grows in such steps, not with every token
 
 std::int64_t causal_keys(const StepContext& step, std::int64_t row) {
   return step.row_position[static_cast<std::size_t>(row)] + 1;
@@ -70,6 +72,7 @@ void Indexer::select(StepContext& step, std::int64_t layer) {
     if (keys > config.top_k) ++sparse_rows;
   }
   if (sparse_rows == 0 && step.observer == nullptr) return;
+  const std::int64_t room = ceil_div(longest, kScoreGrowth) * kScoreGrowth;
 
   // The two constants of spec 4.2 go into the head weights, as in the released engines.
   const float constant =
@@ -78,7 +81,7 @@ void Indexer::select(StepContext& step, std::int64_t layer) {
   std::int32_t* selected = selected_.ensure(step.rows * config.top_k);
 
   if (step.observer != nullptr) {
-    float* scores = scores_.ensure(longest);
+    float* scores = scores_.ensure(room);
     for (std::int64_t row = 0; row < step.rows; ++row) {
       const std::int64_t keys = causal_keys(step, row);
       score(step, layer, {row, 1}, 0, keys, scores, keys);
@@ -92,24 +95,24 @@ void Indexer::select(StepContext& step, std::int64_t layer) {
 
   if (sparse_rows >= 2 * step.pool.size()) {
     // Prefill: a tile of queries a task, with its own score rows. Scores past a query's own position are not read.
-    const std::vector<RowTile> tiles = row_tiles(step, kIndexQueryTile);
-    float* scores = scores_.ensure(kIndexQueryTile * longest * step.pool.size());
-    step.pool.run(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t index, int thread) {
-      const RowTile& tile = tiles[static_cast<std::size_t>(index)];
+    row_tiles(step, kIndexQueryTile, tiles_);
+    float* scores = scores_.ensure(kIndexQueryTile * room * step.pool.size());
+    step.pool.run(static_cast<std::int64_t>(tiles_.size()), [&](std::int64_t index, int thread) {
+      const RowTile& tile = tiles_[static_cast<std::size_t>(index)];
       const std::int64_t keys = causal_keys(step, tile.begin + tile.count - 1);
       if (keys <= config.top_k) return;
-      float* mine = scores + kIndexQueryTile * longest * thread;
-      score(step, layer, tile, 0, keys, mine, longest);
+      float* mine = scores + kIndexQueryTile * room * thread;
+      score(step, layer, tile, 0, keys, mine, room);
       for (std::int64_t i = 0; i < tile.count; ++i) {
         const std::int64_t row = tile.begin + i;
         if (causal_keys(step, row) <= config.top_k) continue;
-        select_top_k(mine + i * longest, causal_keys(step, row), config.top_k, selected + row * config.top_k);
+        select_top_k(mine + i * room, causal_keys(step, row), config.top_k, selected + row * config.top_k);
       }
     });
     return;
   }
   // Decode: the keys of one query spread over the threads.
-  float* scores = scores_.ensure(longest);
+  float* scores = scores_.ensure(room);
   for (std::int64_t row = 0; row < step.rows; ++row) {
     const std::int64_t keys = causal_keys(step, row);
     if (keys <= config.top_k) continue;

@@ -32,6 +32,7 @@ class Indexer {
   Buffer<float> weights_;  // [rows, heads], fp32
   Buffer<float> scores_;
   Buffer<std::int32_t> selected_;  // [rows, top_k]
+  std::vector<RowTile> tiles_;
 };
 
 }  // namespace perigee

@@ -46,12 +46,12 @@ void run_linear(StepContext& step, std::span<const LinearJob> jobs) {
       pieces.push_back({&job, begin, std::min(begin + rows, job.weight->rows)});
     }
   }
+  const auto gemm = step.gemm();
   const Piece* const first = pieces.data();
-  step.pool.run(static_cast<std::int64_t>(pieces.size()), [&step, first](std::int64_t index, int /*thread*/) {
+  step.pool.run(static_cast<std::int64_t>(pieces.size()), [gemm, first](std::int64_t index, int /*thread*/) {
     const Piece& piece = first[index];
     const LinearJob& job = *piece.job;
-    step.kernels.gemm(*job.weight, piece.begin, piece.end, job.x, job.x_stride, job.rows, job.y, job.y_stride,
-                      job.rounding);
+    gemm(*job.weight, piece.begin, piece.end, job.x, job.x_stride, job.rows, job.y, job.y_stride, job.rounding);
   });
 }
 

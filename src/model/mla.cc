@@ -14,6 +14,7 @@ namespace perigee {
 namespace {
 
 constexpr std::int64_t kMlaQueryTile = 8;  // queries that share the reads of their keys in prefill
+constexpr std::int64_t kHeadMultiple = 4;  // heads of a register tile
 
 MlaShape attention_shape(const MlaConfig& mla) {
   return {.heads = mla.heads,
@@ -30,6 +31,11 @@ MlaPartial partial_at(const MlaShape& shape, float* memory) {
   return {.m = memory, .l = memory + shape.heads, .acc = memory + 2 * shape.heads};
 }
 
+// The part that begins at a head.
+MlaPartial from_head(const MlaShape& shape, const MlaPartial& partial, std::int64_t head) {
+  return {.m = partial.m + head, .l = partial.l + head, .acc = partial.acc + head * shape.kv};
+}
+
 void clear(const MlaShape& shape, const MlaPartial& partial) {
   std::fill_n(partial.m, shape.heads, -std::numeric_limits<float>::infinity());
   std::fill_n(partial.l, shape.heads, 0.0F);
@@ -43,8 +49,8 @@ void MlaLayer::project(StepContext& step, const MlaWeights& weights, const float
   const std::int64_t rows = step.rows;
   const bool has_indexer = !weights.indexer.k.empty();
   float* q = q_.ensure(rows * mla.heads * (mla.nope + mla.rope));
-  std::vector<LinearJob> jobs;
-  jobs.reserve(6);
+  std::vector<LinearJob>& jobs = jobs_;
+  jobs.clear();
   jobs.push_back(linear_job(step, weights.kv_a, x, kv_.ensure(rows * mla.latent_row())));
   if (mla.q_lora_rank == 0) {
     jobs.push_back(linear_job(step, weights.q, x, q));
@@ -131,25 +137,25 @@ void MlaLayer::attend(StepContext& step, std::int64_t layer) {
 
   if (step.rows >= 2 * threads) {
     // Prefill: a tile of queries a task, which walks all segments of its keys.
-    const std::vector<RowTile> tiles = row_tiles(step, kMlaQueryTile);
+    row_tiles(step, kMlaQueryTile, tiles_);
     float* memory = partials_.ensure(2 * kMlaQueryTile * partial_size * threads);
-    step.pool.run(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t index, int thread) {
-      const RowTile& tile = tiles[static_cast<std::size_t>(index)];
+    step.pool.run(static_cast<std::int64_t>(tiles_.size()), [&](std::int64_t index, int thread) {
+      const RowTile& tile = tiles_[static_cast<std::size_t>(index)];
       const auto count = static_cast<std::size_t>(tile.count);
       std::array<MlaQuery, kMlaQueryTile> queries{};
       std::array<MlaPartial, kMlaQueryTile> running{};
       std::array<MlaPartial, kMlaQueryTile> next{};
       float* mine = memory + 2 * kMlaQueryTile * partial_size * thread;
-      std::int64_t keys = 0;
+      std::int64_t entries = 0;
       for (std::size_t i = 0; i < count; ++i) {
         const auto at = static_cast<std::int64_t>(i);
         queries[i] = query_of(tile.begin + at);
         running[i] = partial_at(shape, mine + 2 * at * partial_size);
         next[i] = partial_at(shape, mine + (2 * at + 1) * partial_size);
         clear(shape, running[i]);
-        keys = std::max(keys, queries[i].keys);
+        entries = std::max(entries, queries[i].entries());
       }
-      for (std::int64_t segment = 0; segment * kAttentionSegment < keys; ++segment) {
+      for (std::int64_t segment = 0; segment * kAttentionSegment < entries; ++segment) {
         step.kernels.mla_segment(shape, keys_of(tile.begin), std::span(queries).first(count), segment,
                                  std::span(next).first(count));
         for (std::size_t i = 0; i < count; ++i) step.kernels.mla_merge(shape, next[i], running[i]);
@@ -161,19 +167,30 @@ void MlaLayer::attend(StepContext& step, std::int64_t layer) {
     });
     return;
   }
-  // Few queries: the segments of one query spread over the threads, a wave at a time to bound the memory.
+  // Few queries: the segments of one query, and groups of its heads, spread over the threads; a wave of segments at a
+  // time bounds the memory.
   const std::int64_t wave = 2 * threads;
   float* memory = partials_.ensure((wave + 1) * partial_size);
   const MlaPartial running = partial_at(shape, memory + wave * partial_size);
   for (std::int64_t row = 0; row < step.rows; ++row) {
     const MlaQuery query = query_of(row);
-    const std::int64_t segments = ceil_div(query.keys, kAttentionSegment);
+    const std::int64_t segments = ceil_div(query.entries(), kAttentionSegment);
+    // Every group expands the keys again, so heads are split only where segments alone would leave threads idle.
+    const std::int64_t shares = segments % threads == 0 ? 1 : threads;
+    const std::int64_t group = ceil_div(ceil_div(shape.heads, shares), kHeadMultiple) * kHeadMultiple;
+    const std::int64_t groups = ceil_div(shape.heads, group);
     clear(shape, running);
     for (std::int64_t first = 0; first < segments; first += wave) {
       const std::int64_t count = std::min(wave, segments - first);
-      step.pool.run(count, [&](std::int64_t i, int /*thread*/) {
-        const MlaPartial partial = partial_at(shape, memory + i * partial_size);
-        step.kernels.mla_segment(shape, keys_of(row), {&query, 1}, first + i, {&partial, 1});
+      step.pool.run(count * groups, [&](std::int64_t task, int /*thread*/) {
+        const std::int64_t i = task / groups;
+        const std::int64_t head = task % groups * group;
+        MlaShape part = shape;
+        part.heads = std::min(group, shape.heads - head);
+        MlaQuery heads = query;
+        heads.q += head * mla.latent_row();
+        const MlaPartial partial = from_head(shape, partial_at(shape, memory + i * partial_size), head);
+        step.kernels.mla_segment(part, keys_of(row), {&heads, 1}, first + i, {&partial, 1});
       });
       for (std::int64_t i = 0; i < count; ++i) {
         step.kernels.mla_merge(shape, partial_at(shape, memory + i * partial_size), running);
@@ -193,10 +210,11 @@ void MlaLayer::forward(StepContext& step, std::int64_t layer, const MlaWeights& 
 
   const std::int64_t o_stride = mla.heads * mla.v;
   float* o = o_.ensure(step.rows * o_stride);
+  const auto gemm = step.gemm();
   step.pool.run(mla.heads, [&](std::int64_t head, int /*thread*/) {
     const Matrix value_up = weights.kv_b.slice_rows(head * (mla.nope + mla.v) + mla.nope, mla.v);
-    step.kernels.gemm(value_up, 0, mla.v, attended_.data() + head * mla.kv_lora_rank, mla.heads * mla.kv_lora_rank,
-                      step.rows, o + head * mla.v, o_stride, step.rounding);
+    gemm(value_up, 0, mla.v, attended_.data() + head * mla.kv_lora_rank, mla.heads * mla.kv_lora_rank, step.rows,
+         o + head * mla.v, o_stride, step.rounding);
   });
   if (mla.output_gate) {
     parallel_ranges(step.pool, step.rows, kRowGrain, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {

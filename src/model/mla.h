@@ -29,6 +29,8 @@ class MlaLayer {
   Buffer<float> attended_;  // [rows, heads, kv]
   Buffer<float> o_;         // [rows, heads * v]
   Buffer<float> partials_;
+  std::vector<LinearJob> jobs_;
+  std::vector<RowTile> tiles_;
 };
 
 }  // namespace perigee

@@ -10,7 +10,7 @@ namespace perigee {
 namespace {
 
 // Bump when any path computes different bits from the same inputs.
-constexpr int kNumericsVersion = 1;
+constexpr int kNumericsVersion = 2;
 
 }  // namespace
 
@@ -30,15 +30,14 @@ void StepContext::set_segments(std::span<const Segment> batch) {
   }
 }
 
-std::vector<RowTile> row_tiles(const StepContext& step, std::int64_t tile) {
-  std::vector<RowTile> tiles;
+void row_tiles(const StepContext& step, std::int64_t tile, std::vector<RowTile>& tiles) {
+  tiles.clear();
   for (std::size_t s = 0; s < step.segments.size(); ++s) {
     const auto tokens = static_cast<std::int64_t>(step.segments[s].tokens.size());
     for (std::int64_t t = 0; t < tokens; t += tile) {
       tiles.push_back({step.segment_row[s] + t, std::min(tile, tokens - t)});
     }
   }
-  return tiles;
 }
 
 Result<std::unique_ptr<Model>> Model::create(const Checkpoint& checkpoint, const Kernels& kernels, ThreadPool& pool,
@@ -66,7 +65,8 @@ Model::Model(const Checkpoint& checkpoint, const Kernels& kernels, ThreadPool& p
       kernels_(kernels),
       pool_(pool),
       precision_(precision),
-      layout_(checkpoint.config(), precision == Precision::kBf16 ? KeyFormat::kBf16 : KeyFormat::kF32) {}
+      layout_(checkpoint.config(), precision == Precision::kBf16 ? KeyFormat::kBf16 : KeyFormat::kF32),
+      step_(make_step({}, nullptr)) {}
 
 std::string Model::numerics_id() const {
   return fmt::format("perigee-{}/{}/{}", kNumericsVersion, kernels_.isa,
@@ -144,7 +144,9 @@ void Model::mlp_half(StepContext& step, std::int64_t layer, Residual& residual) 
 }
 
 StepOutput Model::forward(std::span<const Segment> segments, ForwardObserver* observer) {
-  StepContext step = make_step(segments, observer);
+  StepContext& step = step_;
+  step.observer = observer;
+  step.set_segments(segments);
   const std::int64_t hidden = config_.hidden;
   residual_.start(config_, step.rows);
   embed(step, residual_.prefix());

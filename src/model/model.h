@@ -68,6 +68,7 @@ class Model {
   Precision precision_;
   StateLayout layout_;
 
+  StepContext step_;  // of forward(): its lists keep their memory from step to step
   Residual residual_;
   KdaLayer kda_;
   MlaLayer mla_;

@@ -14,7 +14,8 @@ constexpr std::int64_t kMaxTopK = 64;
 // outside the best top_k_groups groups become -inf.
 void restrict_groups(const MoeConfig& moe, float* biased) {
   const std::int64_t size = moe.experts / moe.groups;
-  std::vector<std::pair<float, std::int64_t>> groups;
+  thread_local std::vector<std::pair<float, std::int64_t>> groups;
+  groups.clear();
   for (std::int64_t g = 0; g < moe.groups; ++g) {
     float first = -std::numeric_limits<float>::infinity();
     float second = first;
@@ -132,8 +133,8 @@ void MoeLayer::group_by_expert(StepContext& step) {
   }
 }
 
-void MoeLayer::run_experts(StepContext& step, const MoeWeights& weights, const float* expert_input, std::int64_t width,
-                           std::vector<LinearJob>& shared_jobs) {
+void MoeLayer::run_experts(StepContext& step, const MoeWeights& weights, const float* expert_input,
+                           std::int64_t width) {
   const MoeConfig& moe = step.config.moe;
   const std::int64_t pairs = step.rows * moe.top_k;
   float* gathered = gathered_.ensure(pairs * width);
@@ -161,7 +162,7 @@ void MoeLayer::run_experts(StepContext& step, const MoeWeights& weights, const f
                        .rounding = step.rounding});
     }
   };
-  jobs_.assign(shared_jobs.begin(), shared_jobs.end());
+  // jobs_ holds the shared experts' already.
   add_expert_jobs(gathered, width, gate, moe.expert_width, &MlpWeights::gate);
   add_expert_jobs(gathered, width, up, moe.expert_width, &MlpWeights::up);
   run_linear(step, jobs_);
@@ -200,27 +201,25 @@ void MoeLayer::forward(StepContext& step, std::int64_t layer, const MoeWeights& 
   const std::int64_t width = latent ? moe.latent : hidden;
   const bool shared = !weights.shared.gate.empty();
 
-  std::vector<LinearJob> jobs;
-  jobs.reserve(4);
+  jobs_.clear();
   LinearJob router = linear_job(step, weights.router, x, logits_.ensure(step.rows * moe.experts));
   router.rounding = Rounding::kNone;  // an fp32 island: rounded logits change the choice (spec 6.2)
-  jobs.push_back(router);
-  if (latent) jobs.push_back(linear_job(step, weights.latent_down, x, latent_.ensure(step.rows * moe.latent)));
+  jobs_.push_back(router);
+  if (latent) jobs_.push_back(linear_job(step, weights.latent_down, x, latent_.ensure(step.rows * moe.latent)));
   if (shared) {
-    jobs.push_back(linear_job(step, weights.shared.gate, x, shared_gate_.ensure(step.rows * moe.shared_width)));
-    jobs.push_back(linear_job(step, weights.shared.up, x, shared_up_.ensure(step.rows * moe.shared_width)));
+    jobs_.push_back(linear_job(step, weights.shared.gate, x, shared_gate_.ensure(step.rows * moe.shared_width)));
+    jobs_.push_back(linear_job(step, weights.shared.up, x, shared_up_.ensure(step.rows * moe.shared_width)));
   }
-  run_linear(step, jobs);
+  run_linear(step, jobs_);
   route(step, layer, weights);
   group_by_expert(step);
 
-  std::vector<LinearJob> shared_jobs;
+  jobs_.clear();
   if (shared) {
     activate(step, shared_gate_.data(), shared_up_.data(), step.rows, moe.shared_width);
-    shared_jobs.push_back(
-        linear_job(step, weights.shared.down, shared_gate_.data(), shared_out_.ensure(step.rows * hidden)));
+    jobs_.push_back(linear_job(step, weights.shared.down, shared_gate_.data(), shared_out_.ensure(step.rows * hidden)));
   }
-  run_experts(step, weights, latent ? latent_.data() : x, width, shared_jobs);
+  run_experts(step, weights, latent ? latent_.data() : x, width);
 
   float* sum = latent ? sum_.ensure(step.rows * width) : out;
   combine(step, width, sum);

@@ -35,8 +35,7 @@ class MoeLayer {
  private:
   void route(StepContext& step, std::int64_t layer, const MoeWeights& weights);
   void group_by_expert(StepContext& step);
-  void run_experts(StepContext& step, const MoeWeights& weights, const float* expert_input, std::int64_t width,
-                   std::vector<LinearJob>& shared_jobs);
+  void run_experts(StepContext& step, const MoeWeights& weights, const float* expert_input, std::int64_t width);
   void combine(StepContext& step, std::int64_t width, float* out);
 
   Buffer<float> logits_;      // [rows, experts]

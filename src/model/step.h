@@ -63,6 +63,8 @@ struct StepContext {
   std::vector<std::int64_t> row_position;  // [rows] absolute position in its sequence
 
   void set_segments(std::span<const Segment> batch);
+  // The product for the activations of this step's path.
+  auto gemm() const { return rounding == Rounding::kBf16 ? kernels.gemm_bf16 : kernels.gemm; }
   const SequenceView& sequence_of(std::int64_t row) const {
     return segments[static_cast<std::size_t>(row_segment[static_cast<std::size_t>(row)])].sequence;
   }
@@ -73,7 +75,7 @@ struct RowTile {
   std::int64_t begin = 0;
   std::int64_t count = 0;
 };
-std::vector<RowTile> row_tiles(const StepContext& step, std::int64_t tile);
+void row_tiles(const StepContext& step, std::int64_t tile, std::vector<RowTile>& tiles);
 
 // Splits [0, count) into pieces of `grain` and runs body(begin, end, thread) on the pool.
 template <typename Body>

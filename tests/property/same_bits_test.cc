@@ -108,7 +108,6 @@ TEST_P(SameBits, AnyChunkingBatchAndThreads) {
   const std::vector<std::int64_t> pieces =
       scalar ? std::vector<std::int64_t>{1, 64} : std::vector<std::int64_t>{1, 3, 4, 15, 16, 17, 63, 64, 65};
   for (const Precision precision : {Precision::kF32, Precision::kBf16}) {
-    if (isa == "amx" && precision == Precision::kF32) continue;  // AMX multiplies bf16 only
     ThreadPool one(1);
     auto model = Model::create(**checkpoint, **kernels, one, precision);
     ASSERT_TRUE(model.ok()) << model.status().message();

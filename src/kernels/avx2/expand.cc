@@ -2,21 +2,10 @@
 
 #include <utility>
 
+#include "kernels/mxfp4_values.h"
+
 namespace perigee::avx2 {
 namespace {
-
-// bf16 bits of the E2M1 magnitude (spec 7.1) times 2^(scale - 127); infinity where that overflows, subnormal below.
-constexpr std::uint32_t scaled_e2m1(std::uint32_t code, int scale) {
-  const std::uint32_t exponent = (code >> 1) & 3U;
-  const std::uint32_t fraction = code & 1U;
-  const std::uint32_t sign = (code & 8U) << 12;
-  if (exponent == 0 && fraction == 0) return sign;
-  const std::uint32_t significand = exponent != 0 && fraction != 0 ? 0xC0U : 0x80U;
-  const int biased = scale + (exponent == 0 ? -1 : static_cast<int>(exponent) - 1);
-  if (biased >= 255) return sign | 0x7F80U;
-  if (biased <= 0) return sign | (significand >> (1 - biased));
-  return sign | (static_cast<std::uint32_t>(biased) << 7) | (significand & 0x7FU);
-}
 
 constexpr std::uint32_t small_integer_bf16(int value) {
   const std::uint32_t magnitude = static_cast<std::uint32_t>(value < 0 ? -value : value);
@@ -40,7 +29,7 @@ constexpr NibbleTable int4_table() {
 constexpr NibbleTable mxfp4_table(int scale) {
   NibbleTable table{};
   for (std::uint32_t code = 0; code < 16; ++code) {
-    const std::uint32_t bits = scale == 255 ? 0x7FC0U : scaled_e2m1(code, scale);
+    const std::uint32_t bits = mxfp4_as_bf16(code, scale);
     table.low[code] = static_cast<std::uint8_t>(bits & 0xFFU);
     table.high[code] = static_cast<std::uint8_t>(bits >> 8);
   }

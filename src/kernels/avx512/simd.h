@@ -35,12 +35,16 @@ static inline Vec broadcast(const float* from) {
 // See avx2/simd.h.
 static inline Vec load_once(const float* from) {
   Vec value = _mm512_loadu_ps(from);
+#ifndef PERIGEE_EMULATED
   asm("" : "+v"(value));
+#endif
   return value;
 }
 static inline Vec broadcast_once(const float* from) {
   Vec value = _mm512_set1_ps(*from);
+#ifndef PERIGEE_EMULATED
   asm("" : "+v"(value));
+#endif
   return value;
 }
 

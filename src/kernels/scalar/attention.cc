@@ -28,14 +28,10 @@ float dot(const float* a, const float* b, std::int64_t n) {
   return sum;
 }
 
-// The entries of the query's key list whose positions lie in the segment: [first, last).
+// The segment's entries of the query's key list: [first, last).
 std::pair<std::int64_t, std::int64_t> entries_of(const MlaQuery& query, std::int64_t segment) {
   const std::int64_t begin = segment * kAttentionSegment;
-  const std::int64_t end = begin + kAttentionSegment;
-  if (query.selected == nullptr) return {std::min(begin, query.keys), std::min(end, query.keys)};
-  const std::int32_t* list_end = query.selected + query.selected_count;
-  return {std::lower_bound(query.selected, list_end, begin) - query.selected,
-          std::lower_bound(query.selected, list_end, end) - query.selected};
+  return {std::min(begin, query.entries()), std::min(begin + kAttentionSegment, query.entries())};
 }
 
 void one_segment(const MlaShape& shape, const PagedRows& keys, const MlaQuery& query, std::int64_t segment,

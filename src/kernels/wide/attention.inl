@@ -15,27 +15,12 @@ struct Range {
   std::int64_t last;
 };
 
-std::int64_t lower_bound(const std::int32_t* list, std::int64_t n, std::int64_t position) {
-  std::int64_t low = 0;
-  std::int64_t high = n;
-  while (low < high) {
-    const std::int64_t middle = (low + high) / 2;
-    if (list[middle] < position) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
-// The entries of the query's key list whose positions lie in the segment.
+// The segment's entries of the query's key list.
 Range entries_of(const MlaQuery& query, std::int64_t segment) {
   const std::int64_t begin = segment * kAttentionSegment;
   const std::int64_t end = begin + kAttentionSegment;
-  if (query.selected == nullptr) return {begin < query.keys ? begin : query.keys, end < query.keys ? end : query.keys};
-  return {lower_bound(query.selected, query.selected_count, begin),
-          lower_bound(query.selected, query.selected_count, end)};
+  const std::int64_t entries = query.selected == nullptr ? query.keys : query.selected_count;
+  return {begin < entries ? begin : entries, end < entries ? end : entries};
 }
 
 const std::byte* key_row(const PagedRows& keys, std::int64_t position) {

@@ -1,7 +1,7 @@
 // y = W x with vector lanes along K. One output element is, for both shapes below,
-//   sum over blocks of 512 columns, ascending: the eight lanes' sums of the block's vectors, ascending, added by
+//   sum over blocks of kBlock columns, ascending: each lane's sum over the block's vectors, ascending, added by
 //   sum_lanes.
-// Which column sits in which lane depends on the weight format alone (order.h), so tokens, rows and threads never
+// Which column sits in which lane depends on the weight format alone (expand.h), so tokens, rows and threads never
 // change a bit.
 //
 // One token: rows are decoded in registers, 4 or 6 at a time; bound by reading the weights.
@@ -77,40 +77,118 @@ inline void emit(const Output& out, std::int64_t token, std::int64_t row, std::i
   }
 }
 
+// Asks for the next panel's bytes a few lines at a time while the tiles of this one compute: the hardware follows one
+// row, not sixteen short pieces.
+class PanelPrefetch {
+ public:
+  PanelPrefetch(const Matrix& w, std::int64_t row, std::int64_t rows, std::int64_t k, std::int64_t calls) {
+    if (rows <= 0) return;
+    const std::int64_t columns = w.cols - k < kBlock ? w.cols - k : kBlock;
+    lines_ = (columns * w.row_bytes / w.cols + 63) / 64;
+    at_ = w.data + row * w.row_bytes + k * w.row_bytes / w.cols;
+    stride_ = w.row_bytes;
+    left_ = lines_ * rows;
+    step_ = left_ / (calls > 0 ? calls : 1) + 1;
+  }
+  void advance() {
+    for (std::int64_t i = 0; i < step_ && left_ > 0; ++i, --left_) {
+      _mm_prefetch(reinterpret_cast<const char*>(at_ + 64 * line_), _MM_HINT_T1);
+      if (++line_ == lines_) {
+        line_ = 0;
+        at_ += stride_;
+      }
+    }
+  }
+
+ private:
+  const std::byte* at_ = nullptr;
+  std::int64_t stride_ = 0;
+  std::int64_t lines_ = 0;
+  std::int64_t line_ = 0;
+  std::int64_t left_ = 0;
+  std::int64_t step_ = 0;
+};
+
+// All tokens of the chunk times one expanded panel. sums: [tokens][kPanelRows], started by the first block.
+void multiply_panel(const float* panel, std::int64_t rows, const float* packed, std::int64_t tokens,
+                    std::int64_t vectors, bool first, PanelPrefetch& prefetch, float* sums) {
+  for (std::int64_t t = 0; t < tokens; t += kTokenBlock) {
+    const std::int64_t end = t + kTokenBlock < tokens ? t + kTokenBlock : tokens;
+    for (std::int64_t r = 0; r < rows; r += 4) {
+      for (std::int64_t u = t; u < end;) {
+        // Four tokens left are two and two: a tile of one waits for its chains.
+        std::int64_t count = end - u < kTileTokens ? end - u : kTileTokens;
+        if (end - u == kTileTokens + 1) count = (kTileTokens + 1) / 2;
+        prefetch.advance();
+        __m128 block[kTileTokens];
+        tile_of<kTileTokens>(count, panel + r * kStride, packed + u * kStride, vectors, block);
+        for (std::int64_t i = 0; i < count; ++i) {
+          float* to = sums + (u + i) * kPanelRows + r;
+          _mm_store_ps(to, first ? block[i] : _mm_add_ps(_mm_load_ps(to), block[i]));
+        }
+        u += count;
+      }
+    }
+  }
+}
+
+// Between the output and the compact sums of a panel, whose rows of y are far apart.
+void load_sums(const Output& out, std::int64_t token, std::int64_t tokens, std::int64_t row, std::int64_t rows,
+               float* sums) {
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const float* y = out.y + (token + t) * out.stride + row;
+    for (std::int64_t r = 0; r < rows; ++r) sums[t * kPanelRows + r] = y[r];
+  }
+}
+void store_sums(const Output& out, std::int64_t token, std::int64_t tokens, std::int64_t row, std::int64_t rows,
+                bool last, const float* sums) {
+  const Rounding rounding = last ? out.rounding : Rounding::kNone;
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    float* y = out.y + (token + t) * out.stride + row;
+    const float* from = sums + t * kPanelRows;
+    for_lanes(rows,
+              [=](std::int64_t r, std::int64_t lanes) { store_n(y + r, lanes, rounded(load(from + r), rounding)); });
+  }
+}
+
+// Activations are packed for as many blocks of columns as fit L2; a panel then runs through those blocks before the
+// next one begins, so that with few tokens each weight row is read along its length.
 void many_tokens(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::int64_t row_end, const float* x,
                  std::int64_t x_stride, std::int64_t tokens, const Output& out) {
-  float* packed = scratch(Scratch::kActivations, (tokens < kTokenChunk ? tokens : kTokenChunk) * kStride);
+  const std::int64_t chunk_size = tokens < kTokenChunk ? tokens : kTokenChunk;
+  const std::int64_t blocks_of_w = (w.cols + kBlock - 1) / kBlock;
+  std::int64_t blocks = kTokenChunk / chunk_size;
+  if (blocks > blocks_of_w) blocks = blocks_of_w;
+  float* packed = scratch(Scratch::kActivations, blocks * chunk_size * kStride);
   float* panel = scratch(Scratch::kWeights, kPanelRows * kStride);
-  for (std::int64_t chunk = 0; chunk < tokens; chunk += kTokenChunk) {
-    const std::int64_t chunk_tokens = tokens - chunk < kTokenChunk ? tokens - chunk : kTokenChunk;
-    for (std::int64_t k = 0; k < w.cols; k += kBlock) {
-      const std::int64_t columns = w.cols - k < kBlock ? w.cols - k : kBlock;
-      const std::int64_t vectors = (columns + kStep - 1) / kStep * (kStep / kLanes);
-      const bool first = k == 0;
-      const bool last = k + kBlock >= w.cols;
-      for (std::int64_t t = 0; t < chunk_tokens; ++t) {
-        pack(order, x + (chunk + t) * x_stride + k, columns, packed + t * kStride);
+  float* sums = scratch(Scratch::kScores, kTokenChunk * kPanelRows);
+  for (std::int64_t chunk = 0; chunk < tokens; chunk += chunk_size) {
+    const std::int64_t count = tokens - chunk < chunk_size ? tokens - chunk : chunk_size;
+    for (std::int64_t begin = 0; begin < w.cols; begin += blocks * kBlock) {
+      const std::int64_t end = begin + blocks * kBlock < w.cols ? begin + blocks * kBlock : w.cols;
+      for (std::int64_t k = begin; k < end; k += kBlock) {
+        float* to = packed + (k - begin) / kBlock * chunk_size * kStride;
+        for (std::int64_t t = 0; t < count; ++t) {
+          pack(order, x + (chunk + t) * x_stride + k, end - k < kBlock ? end - k : kBlock, to + t * kStride);
+        }
       }
       for (std::int64_t row = row_begin; row < row_end; row += kPanelRows) {
         const std::int64_t rows = row_end - row < kPanelRows ? row_end - row : kPanelRows;
         const std::int64_t padded = (rows + 3) / 4 * 4;
-        for (std::int64_t r = 0; r < rows; ++r) expand(w, row + r, k, columns, panel + r * kStride);
-        for (std::int64_t i = rows * kStride; i < padded * kStride; ++i) panel[i] = 0;
-        for (std::int64_t t = 0; t < chunk_tokens; t += kTokenBlock) {
-          const std::int64_t end = t + kTokenBlock < chunk_tokens ? t + kTokenBlock : chunk_tokens;
-          for (std::int64_t r = 0; r < rows; r += 4) {
-            const float* rows_at = panel + r * kStride;
-            const std::int64_t valid = rows - r < 4 ? rows - r : 4;
-            for (std::int64_t u = t; u < end; u += kTileTokens) {
-              const std::int64_t count = end - u < kTileTokens ? end - u : kTileTokens;
-              __m128 sums[kTileTokens];
-              tile_of<kTileTokens>(count, rows_at, packed + u * kStride, vectors, sums);
-              for (std::int64_t i = 0; i < count; ++i) {
-                emit(out, chunk + u + i, row + r, valid, sums[i], first, last);
-              }
-            }
-          }
+        if (begin > 0) load_sums(out, chunk, count, row, rows, sums);
+        for (std::int64_t k = begin; k < end; k += kBlock) {
+          const std::int64_t columns = end - k < kBlock ? end - k : kBlock;
+          for (std::int64_t r = 0; r < rows; ++r) expand(w, row + r, k, columns, panel + r * kStride);
+          for (std::int64_t i = rows * kStride; i < padded * kStride; ++i) panel[i] = 0;
+          const bool next_block = k + kBlock < end;
+          const std::int64_t next_row = next_block ? row : row + kPanelRows;
+          const std::int64_t left = row_end - next_row;
+          PanelPrefetch prefetch(w, next_row, left < kPanelRows ? left : kPanelRows, next_block ? k + kBlock : begin,
+                                 padded / 4 * ((count + kTileTokens - 1) / kTileTokens));
+          multiply_panel(panel, padded, packed + (k - begin) / kBlock * chunk_size * kStride, count,
+                         (columns + kStep - 1) / kStep * (kStep / kLanes), k == 0, prefetch, sums);
         }
+        store_sums(out, chunk, count, row, rows, end == w.cols, sums);
       }
     }
   }
