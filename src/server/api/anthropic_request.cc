@@ -228,16 +228,15 @@ Json convert_choice(FieldReader& fields, bool& parallel) {
   return out;
 }
 
-Thinking parse_thinking_block(FieldReader& fields, const ApiConfig& config, ChatRequest& request) {
-  Thinking out;
+ThinkingControl parse_thinking_block(FieldReader& fields, const ApiConfig& config, ChatRequest& request) {
+  ThinkingControl out;
   MaybeError error;
   // Anthropic's own scale has five steps; ours has three.
-  ApiConfig mapped = config;
-  if (config.mode == ApiMode::kNormal) mapped.mode = ApiMode::kLenient;
+  const bool lenient = config.mode != ApiMode::kStrict;
   if (const Json* output = fields.object("output_config")) {
     FieldReader inner(*output, "output_config", error);
     std::string effort;
-    if (inner.string("effort", effort)) apply_effort(effort, "output_config.effort", mapped, out, error);
+    if (inner.string("effort", effort)) apply_effort(effort, "output_config.effort", lenient, out, error);
     if (const Json* format = inner.object("format")) {
       Json named = *format;
       named["name"] = "output";
@@ -251,13 +250,13 @@ Thinking parse_thinking_block(FieldReader& fields, const ApiConfig& config, Chat
     if (type != "enabled" && type != "disabled" && type != "adaptive") {
       inner.fail(bad_field("thinking.type", "expected enabled, disabled or adaptive, found \"{}\"", type));
     }
-    out.on = type != "disabled";
+    out.thinking = type != "disabled";
     std::int64_t budget = 0;
     if (inner.integer("budget_tokens", 1, kMost, budget)) request.thinking_token_budget = budget;
   }
   if (error) fields.fail(*error);
-  if (!out.on || config.default_effort.empty()) out.effort.clear();
-  if (out.on && out.effort.empty()) out.effort = config.default_effort;
+  if (!out.thinking || config.default_effort.empty()) out.effort.clear();
+  if (out.thinking && out.effort.empty()) out.effort = config.default_effort;
   return out;
 }
 
@@ -293,7 +292,7 @@ ApiResult<ChatRequest> parse(const Json& body, const ApiConfig& config, bool cou
   if (!declared.is_null()) tools.add(declared, "tools", error);
   const Json choice = convert_choice(fields, request.parallel_tool_calls);
   request.tool_choice = parse_tool_choice(choice.is_null() ? nullptr : &choice, tools, /*flat=*/false, error);
-  const Thinking thinking = parse_thinking_block(fields, config, request);
+  const ThinkingControl thinking = parse_thinking_block(fields, config, request);
   parse_sampling(fields, config, request);
   parse_stop(fields, "stop_sequences", config, request);
   fields.boolean("stream", request.stream);
