@@ -187,7 +187,8 @@ def script(folder):
                 "calls": [{"name": name, "arguments": {key: path}}]}
 
     return [{"role": "tool", "think": "There it is.", "content": "The file says: {last}"},
-            call("Read", "file_path"), call("read", "filePath"), call("ReadFile", "path"),
+            {**call("Read", "path"), "last": "", "declares": "You are Kimi Code"},  # reminders follow what was asked
+            call("Read", "file_path"), call("read", "filePath"),
             {"role": "user", "last": "Put the farewell", "content": "notes.txt\n```\nfarewell 99\n```\n"},
             {"role": "user", "last": "Hello", "think": "A greeting.", "content": "Hello! How can I help?"},
             {"content": "A short title"}]

@@ -361,6 +361,18 @@ TEST_F(ServerTest, DrainEndsRunningAndRefusesNew) {
   EXPECT_TRUE(open.closed_within(1000));
 }
 
+// As Claude Code sends them.
+TEST_F(ServerTest, MessagesTakesSystemTurnsInTheMiddle) {
+  Start();
+  Serve();
+  const std::string body = R"({"model":"kimi-k3","max_tokens":64,"messages":[{"role":"user","content":"Hello"},)"
+                           R"({"role":"system","content":[{"type":"text","text":"Agents: none"}]}]})";
+  EXPECT_EQ(Parsed(Post("/v1/messages", body))["content"][1]["text"], "Hello there!");
+  EXPECT_EQ(status_of(Post("/v1/messages", R"({"model":"kimi-k3","max_tokens":64,"messages":[)"
+                                           R"({"role":"system","content":"x"},{"role":"user","content":"Hello"}]})")),
+            400);
+}
+
 TEST_F(ServerTest, TokenizeRoundTrip) {
   Start();
   Serve();

@@ -23,13 +23,18 @@ class Converter {
     FieldReader fields(message, path, error_);
     std::string role;
     fields.string("role", role);
-    if (!error_ && role != "user" && role != "assistant") {
+    // System messages may come in the middle (Claude Code sends them); the first one belongs into `system`.
+    const bool system_turn = role == "system" && begun_;
+    begun_ = true;
+    if (!error_ && role != "user" && role != "assistant" && !system_turn) {
       error_ = bad_field(path + ".role", "expected user or assistant, found \"{}\"", role);
     }
     const Json* content = fields.find("content");
     if (content == nullptr) fields.fail(bad_field(path + ".content", "is missing"));
     if (error_) return;
-    if (content->is_string()) {
+    if (system_turn) {
+      out_.push_back({{"role", role}, {"content", text_parts(*content, path + ".content")}});
+    } else if (content->is_string()) {
       out_.push_back({{"role", role}, {"content", *content}});
     } else if (!content->is_array()) {
       error_ = bad_field(path + ".content", "expected a string or an array, found {}", json_type_name(*content));
@@ -175,6 +180,7 @@ class Converter {
   const ApiConfig& config_;
   std::vector<ImageInput>& images_;
   MaybeError& error_;
+  bool begun_ = false;  // a message was seen
   Json out_ = Json::array();
 };
 
