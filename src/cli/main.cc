@@ -1,3 +1,6 @@
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
@@ -33,6 +36,8 @@ constexpr RegisterCommand kCommands[] = {
 }  // namespace perigee::cli
 
 int main(int argc, char** argv) {
+  // Standard output belongs to what a command prints.
+  spdlog::set_default_logger(spdlog::stderr_color_mt("perigee"));
   CLI::App app("Perigee: Kimi K3 models on your own machines");
   app.require_subcommand(1);
   perigee::cli::CommandGroups groups{.root = &app, .verify = nullptr, .plan = nullptr};

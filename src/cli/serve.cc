@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "cli/bench.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/model_source.h"
@@ -17,6 +18,14 @@ std::int64_t parameters_of(const Checkpoint& checkpoint) {
   return elements;
 }
 
+// Half a second at most. The kernels have been chosen by then, so the second selection cannot fail.
+server::MachineLimits machine_limits(const EngineFlags& engine) {
+  const auto kernels = engine.isa.empty() ? default_kernels() : select_kernels(engine.isa);
+  if (!kernels.ok() || (*kernels)->isa == "scalar") return {};
+  const Roofline roofline = measure_roofline(engine.threads, /*budget=*/0.05);
+  return {.read_bytes = roofline.read, .flops = roofline.flops_of((*kernels)->isa)};
+}
+
 Status serve(const EngineFlags& engine, const ServeFlags& flags) {
   PERIGEE_ASSIGN_OR_RETURN(server::RunOptions options, run_options(flags));
   LoadedModel model;  // outlives the server
@@ -29,7 +38,8 @@ Status serve(const EngineFlags& engine, const ServeFlags& flags) {
                                .tokenizer = *model.tokenizer,
                                .dialect = model.dialect,
                                .name = model.name,
-                               .parameters = parameters_of(*model.checkpoint)};
+                               .parameters = parameters_of(*model.checkpoint),
+                               .limits = machine_limits(engine)};
   });
 }
 

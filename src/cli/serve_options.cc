@@ -19,6 +19,8 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   app.add_option("--api-key-file", flags.api_key_file,
                  "One key a line; each is a tenant. PERIGEE_API_KEYS (comma-separated) adds to it")
       ->check(CLI::ExistingFile);
+  app.add_option("--admin-key-file", flags.admin_key_file, "Keys that also see the whole of /debug/cache")
+      ->check(CLI::ExistingFile);
   app.add_option("--cors-origin", flags.cors_origins, "Web origin that may call the API, or *; none by default");
   app.add_option("--alias", flags.aliases, "Further name of the model");
   app.add_option("--api-mode", flags.mode,
@@ -50,6 +52,9 @@ Result<server::RunOptions> run_options(const ServeFlags& flags) {
   if (!flags.api_key_file.empty()) {
     PERIGEE_ASSIGN_OR_RETURN(server.api_keys, server::read_api_keys(flags.api_key_file));
   }
+  if (!flags.admin_key_file.empty()) {
+    PERIGEE_ASSIGN_OR_RETURN(server.admin_keys, server::read_api_keys(flags.admin_key_file));
+  }
   if (const char* environment = std::getenv("PERIGEE_API_KEYS"); environment != nullptr && *environment != '\0') {
     std::string lines = environment;
     std::replace(lines.begin(), lines.end(), ',', '\n');
@@ -66,7 +71,7 @@ Result<server::RunOptions> run_options(const ServeFlags& flags) {
   if (flags.mode == "lenient") server.mode = api::ApiMode::kLenient;
   options.drain_seconds = flags.drain_seconds;
   const bool loopback = flags.host == "localhost" || flags.host == "::1" || flags.host.starts_with("127.");
-  if (!loopback && server.api_keys.empty()) {
+  if (!loopback && server.api_keys.empty() && server.admin_keys.empty()) {
     fmt::print(stderr, "warning: {} can be reached from other machines and no API key is set\n", flags.host);
   }
   return options;

@@ -19,6 +19,7 @@ struct ServeFlags {
   std::string tls_certificate;
   std::string tls_key;
   std::string api_key_file;
+  std::string admin_key_file;
   std::vector<std::string> cors_origins;
   std::vector<std::string> aliases;
   std::string mode = "normal";

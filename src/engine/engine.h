@@ -55,6 +55,7 @@ struct CacheReport {               // spec cache.md 1.4, "What a reply says"
   std::int64_t whole_blocks = 0;
   std::int64_t restored_tokens = 0;  // p
   std::string reason;
+  double queue_seconds = 0;  // from submission to the look-up
 };
 
 struct GenerationRequest {

@@ -35,6 +35,7 @@ struct Request {
   std::size_t next_snapshot = 0;                  // into session->snapshot_positions()
   std::int64_t audit_position = 0;                // > 0: recompute up to here and compare with the stored state
   CacheReport report;
+  double queue_seconds = 0;  // from submission to the first start
   bool reported = false;
   std::int64_t preemptions = 0;
 

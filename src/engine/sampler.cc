@@ -1,6 +1,7 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 
@@ -85,7 +86,10 @@ Status Sampler::apply_mask(std::vector<float>& logits, TokenConstraint* constrai
   }
   if (constraint == nullptr) return {};
   allowed_.assign((logits.size() + 31) / 32, 0xFFFFFFFFU);
-  if (!constraint->mask(allowed_)) return {};
+  const auto start = std::chrono::steady_clock::now();
+  const bool masked = constraint->mask(allowed_);
+  mask_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (!masked) return {};
   bool any = false;
   for (std::size_t word = 0; word < allowed_.size(); ++word) {
     const std::uint32_t bits = allowed_[word];

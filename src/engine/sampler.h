@@ -27,6 +27,9 @@ class Sampler {
   // Fails with kDataLoss on NaN or infinity in the logits, and with kInternal when the constraint allows no token.
   Result<SampledToken> sample(std::span<const float> logits, TokenConstraint* constraint);
 
+  // What the constraint's mask took in the last sample().
+  double mask_seconds() const { return mask_seconds_; }
+
  private:
   struct Candidate {
     float logit;
@@ -42,6 +45,7 @@ class Sampler {
   std::vector<TokenId> stop_ids_;
   std::int32_t branch_;
   std::int64_t step_ = 0;
+  double mask_seconds_ = 0;
   std::unordered_map<TokenId, std::int32_t> generated_;  // count of each sampled id
   std::unordered_map<TokenId, std::int32_t> prompt_;     // ids of the prompt, only with a repetition penalty
   std::vector<float> adjusted_;

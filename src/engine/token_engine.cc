@@ -61,8 +61,12 @@ Result<std::unique_ptr<Engine>> open_engine(const Checkpoint& checkpoint, const 
   return std::unique_ptr<Engine>(std::move(engine));
 }
 
-TokenEngine::TokenEngine(const Checkpoint& /*checkpoint*/, const EngineOptions& options, const EngineMemory& memory)
-    : options_(options), memory_(memory), pool_(options.threads), budget_(options.scheduler) {}
+TokenEngine::TokenEngine(const Checkpoint& checkpoint, const EngineOptions& options, const EngineMemory& memory)
+    : options_(options),
+      memory_(memory),
+      pool_(options.threads),
+      cost_(checkpoint.config(), checkpoint.weights()),
+      budget_(options.scheduler) {}
 
 TokenEngine::~TokenEngine() {
   {
@@ -287,6 +291,7 @@ void TokenEngine::collect_restored() {
     if (request->reported) continue;
     request->reported = true;
     const std::lock_guard lock(mutex_);
+    request->report.queue_seconds = request->queue_seconds;
     reports_[request->handle] = request->report;
     while (reports_.size() > kRememberedReports) reports_.erase(reports_.begin());
   }
@@ -340,6 +345,7 @@ void TokenEngine::start_waiting() {
     if (audit) audit_credit_ -= 1;
     request.restored = false;
     request.phase = RequestPhase::kRestoring;
+    if (!request.reported) request.queue_seconds = seconds_since(request.submitted);
     const auto owner = std::find_if(requests_.begin(), requests_.end(),
                                     [&](const RequestPtr& candidate) { return candidate.get() == &request; });
     {
@@ -468,6 +474,7 @@ void TokenEngine::run_step(std::vector<Work>& work) {
   ++counters_.steps;
   counters_.prompt_tokens += prefill;
   (prefill > 0 ? counters_.prefill_seconds : counters_.decode_seconds) += seconds;
+  record_cost(segments, prefill > 0);
 
   const auto hidden = static_cast<std::size_t>(model_->config().hidden);
   const auto vocab = static_cast<std::size_t>(model_->config().vocab);
@@ -476,6 +483,25 @@ void TokenEngine::run_step(std::vector<Work>& work) {
     std::span<const float> logits;
     if (segments[i].logits == WantLogits::kLast) logits = output.logits.subspan(logits_row++ * vocab, vocab);
     after_forward(work[i], output.final_rows.subspan(i * hidden, hidden), logits);
+  }
+  counters_.extra["sample_seconds"] += seconds_since(start) - seconds;
+}
+
+// The work that the step's time is compared with: reads bound decoding, arithmetic bounds prefill.
+void TokenEngine::record_cost(std::span<const Segment> segments, bool prefill) {
+  std::int64_t depth = 0;
+  double flops = 0;
+  for (const Segment& segment : segments) {
+    const std::int64_t position = segment.sequence.position;
+    const auto tokens = static_cast<std::int64_t>(segment.tokens.size());
+    depth += position;
+    if (prefill) flops += cost_.flops(position, tokens, segment.logits == WantLogits::kLast ? 1 : 0);
+  }
+  const auto count = static_cast<std::int64_t>(segments.size());
+  if (prefill) {
+    counters_.extra["prefill_flops"] += flops;
+  } else {
+    counters_.extra["decode_read_bytes"] += cost_.bytes(depth / count, count);
   }
 }
 
@@ -534,6 +560,7 @@ void TokenEngine::start_generation(Request& request, std::span<const float> logi
 
 void TokenEngine::sample(Request& request, Branch& branch, std::span<const float> logits) {
   auto drawn = branch.sampler->sample(logits, branch.constraint.get());
+  counters_.extra["grammar_mask_seconds"] += branch.sampler->mask_seconds();
   if (!drawn.ok()) {
     fail_request(request, drawn.status());
     return;

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "engine/open_engine.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
+#include "model/step_cost.h"
 
 namespace perigee {
 
@@ -60,6 +62,7 @@ class TokenEngine : public Engine {
   void preempt(Request& request);
   void fail_stuck();
   void run_step(std::vector<Work>& work);
+  void record_cost(std::span<const Segment> segments, bool prefill);
   void after_forward(const Work& work, std::span<const float> final_row, std::span<const float> logits);
   void sample_ready();  // branches whose logits come from a restored final row
   void sample(Request& request, Branch& branch, std::span<const float> logits);
@@ -81,6 +84,7 @@ class TokenEngine : public Engine {
   std::unique_ptr<CacheLink> link_;
   std::string model_digest_;
   std::string numerics_id_;
+  StepCost cost_;
 
   // The engine thread's own.
   std::vector<RequestPtr> requests_;  // all that are not finished

@@ -30,22 +30,26 @@ std::string_view presented_key(const HttpRequest& request) {
 
 }  // namespace
 
-ApiKeys::ApiKeys(const std::vector<std::string>& keys) {
-  for (const std::string& key : keys) {
+ApiKeys::ApiKeys(const std::vector<std::string>& keys, const std::vector<std::string>& admin_keys) {
+  const auto add = [&](const std::string& key, bool admin) {
     const Sha256Digest digest = digest_of(key);
     // A digest of the digest: the tenant's name appears in logs and must not help to guess the key's digest.
-    entries_.push_back({digest, "key-" + to_hex(sha256(digest)).substr(0, 12)});
-  }
+    entries_.push_back({digest, "key-" + to_hex(sha256(digest)).substr(0, 12), admin});
+  };
+  for (const std::string& key : keys) add(key, false);
+  for (const std::string& key : admin_keys) add(key, true);
 }
 
-std::optional<std::string> ApiKeys::tenant(const HttpRequest& request) const {
+bool ApiKeys::identify(HttpRequest& request) const {
   const Sha256Digest digest = digest_of(presented_key(request));
   const Entry* found = nullptr;
   for (const Entry& entry : entries_) {
     if (CRYPTO_memcmp(entry.digest.data(), digest.data(), digest.size()) == 0) found = &entry;
   }
-  if (found == nullptr) return std::nullopt;
-  return found->tenant;
+  if (found == nullptr) return false;
+  request.tenant = found->tenant;
+  request.admin = found->admin;
+  return true;
 }
 
 Result<std::vector<std::string>> parse_api_keys(std::string_view text, std::string_view source) {

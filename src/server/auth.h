@@ -17,17 +17,20 @@ namespace perigee::server {
 // Immutable after construction, so thread-safe.
 class ApiKeys {
  public:
-  explicit ApiKeys(const std::vector<std::string>& keys);
+  // Admin keys are keys like the others, and may see what belongs to other tenants.
+  ApiKeys(const std::vector<std::string>& keys, const std::vector<std::string>& admin_keys);
 
   bool required() const { return !entries_.empty(); }
-  // The tenant of the key in `Authorization: Bearer KEY` or `x-api-key: KEY`. Time does not depend on which key, or how
-  // much of one, is right.
-  std::optional<std::string> tenant(const HttpRequest& request) const;
+  std::size_t size() const { return entries_.size(); }
+  // Fills `tenant` and `admin` by the key in `Authorization: Bearer KEY` or `x-api-key: KEY`; false: there is no such
+  // key. Time does not depend on which key, or how much of one, is right.
+  bool identify(HttpRequest& request) const;
 
  private:
   struct Entry {
     Sha256Digest digest;
     std::string tenant;
+    bool admin = false;
   };
   std::vector<Entry> entries_;
 };

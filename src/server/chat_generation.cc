@@ -6,6 +6,7 @@
 #include "server/generation.h"
 #include "server/random.h"
 #include "text/parser.h"
+#include "text/thinking.h"
 
 namespace perigee::server {
 namespace {
@@ -23,6 +24,7 @@ class ChatGeneration final : public Generation {
     identity_.id = random_hex(12);
     identity_.created = std::time(nullptr);
     encoder_ = api::make_encoder(request_, identity_);
+    if (request_.kind == api::ApiKind::kResponses) services_.running.add(tenant_, response_id(), queue());
     usage_.prompt_tokens = prompt.prompt_tokens;
     ParserOptions parser;
     parser.start = start_;
@@ -35,6 +37,10 @@ class ChatGeneration final : public Generation {
       parser.call_id_prefix = first.substr(0, first.size() - 1);
       choices_.push_back({make_answer_parser(*services.model.dialect, services.model.tokenizer, parser), {}, {}});
     }
+  }
+
+  ~ChatGeneration() override {
+    if (request_.kind == api::ApiKind::kResponses) services_.running.remove(tenant_, response_id());
   }
 
   std::optional<api::ApiError> submit_prompt(const Rendered& prompt, std::unique_ptr<TokenConstraint> constraint) {
@@ -51,6 +57,8 @@ class ChatGeneration final : public Generation {
     AnswerFold fold;
     std::vector<TokenId> ids;
   };
+
+  std::string response_id() const { return "resp_" + identity_.id; }
 
   api::ReplyEncoder& encoder() override { return *encoder_; }
 
@@ -117,7 +125,9 @@ class ChatGeneration final : public Generation {
   void finish_choice(std::int32_t slot, Choice& choice, const AnswerEvent& event) {
     auto reason = api::ReplyFinish::kStop;
     std::string_view name = "stop";
-    if (event.finish == AnswerFinish::kLength) {
+    if (cancelled_) {
+      reason = api::ReplyFinish::kCancelled;
+    } else if (event.finish == AnswerFinish::kLength) {
       reason = api::ReplyFinish::kLength;
       name = "length";
     } else if (event.finish == AnswerFinish::kToolCalls) {
@@ -132,12 +142,18 @@ class ChatGeneration final : public Generation {
     }
   }
 
+  void on_cancelled() override {
+    cancelled_ = true;
+    finish(0, choices_.front(), /*length=*/true);
+    on_complete();
+  }
+
   void on_complete() override {
     encoder_->end();
     if (request_.kind != api::ApiKind::kResponses || !request_.store) return;
     Json messages = request_.history ? *request_.history : Json::array();
     messages.push_back(encoder_->message(0));
-    services_.responses.put(tenant_, "resp_" + identity_.id, std::move(messages), encoder_->document());
+    services_.responses.put(tenant_, response_id(), std::move(messages), encoder_->document());
   }
 
   api::TokenText token_text(TokenId id, float logprob) const {
@@ -156,6 +172,7 @@ class ChatGeneration final : public Generation {
   std::unique_ptr<api::ReplyEncoder> encoder_;
   std::vector<Choice> choices_;
   std::vector<AnswerEvent> events_;
+  bool cancelled_ = false;
 };
 
 }  // namespace
@@ -187,6 +204,10 @@ HttpResponse generate_chat(GenerationServices& services, const HttpRequest& http
   if (!rendered.ok()) return error_response(rendered.error(), http);
   auto constraint = compile_constraint(services, api::grammar_rules(request, rendered->start));
   if (!constraint.ok()) return error_response(constraint.error(), http);
+  if (request.thinking && request.thinking_token_budget) {
+    *constraint = limit_thinking(*services.model.dialect, services.model.tokenizer, rendered->start,
+                                 *request.thinking_token_budget, std::move(*constraint));
+  }
   const bool stream = request.stream;
   const api::ApiKind kind = request.kind;
   auto generation = std::make_shared<ChatGeneration>(services, http, std::move(request), *rendered);

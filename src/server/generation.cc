@@ -42,6 +42,24 @@ std::vector<CacheLog::Entry> CacheLog::entries(std::string_view tenant) const {
   return mine;
 }
 
+void RunningResponses::add(std::string_view tenant, const std::string& id, std::shared_ptr<TokenQueue> queue) {
+  const std::lock_guard lock(mutex_);
+  queues_.emplace(std::pair(std::string(tenant), id), std::move(queue));
+}
+
+void RunningResponses::remove(std::string_view tenant, const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  queues_.erase({std::string(tenant), id});
+}
+
+bool RunningResponses::cancel(std::string_view tenant, const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = queues_.find({std::string(tenant), id});
+  if (found == queues_.end()) return false;
+  found->second->cancel();
+  return true;
+}
+
 Generation::Generation(GenerationServices& services, const HttpRequest& http, const api::GenerationOptions& options,
                        std::int32_t branches)
     : services_(services),
@@ -100,6 +118,13 @@ void Generation::start(std::function<void()> wake) {
 }
 
 bool Generation::poll(HttpResponse& response) {
+  if (!complete_ && queue_->cancelled()) {
+    cancel_all();
+    if (!begun_) begin(std::chrono::steady_clock::now(), response);
+    on_cancelled();
+    complete("abort", response);
+    response.body += encoder().take();
+  }
   while (!complete_ && response.body.size() < kStreamPiece) {
     if (next_event_ == events_.size()) {
       queue_->take(events_);
@@ -193,7 +218,8 @@ void Generation::complete(std::string_view outcome, HttpResponse& response) {
   record.seconds = seconds(now - arrived_);
   if (begun_) {
     record.first_token_seconds = seconds(first_token_ - arrived_);
-    record.prefill_seconds = seconds(first_token_ - submitted_);
+    record.queue_seconds = report_.queue_seconds;
+    record.prefill_seconds = std::max(1e-9, seconds(first_token_ - submitted_) - report_.queue_seconds);
     record.decode_seconds = seconds(now - first_token_);
   }
   record.prompt_tokens = usage_.prompt_tokens;
@@ -201,9 +227,9 @@ void Generation::complete(std::string_view outcome, HttpResponse& response) {
   record.cache_reason = report_.reason;
   services_.metrics.generation(record);
   response.log = fmt::format(
-      R"("prompt_tokens":{},"cached_tokens":{},"completion_tokens":{},"reasoning_tokens":{},"first_token_seconds":{:.6f},"cache":"{}","finish":"{}")",
+      R"("prompt_tokens":{},"cached_tokens":{},"completion_tokens":{},"reasoning_tokens":{},"queue_seconds":{:.6f},"first_token_seconds":{:.6f},"cache":"{}","finish":"{}")",
       usage_.prompt_tokens, usage_.cached_tokens, usage_.completion_tokens, usage_.reasoning_tokens,
-      record.first_token_seconds, report_.reason, outcome);
+      report_.queue_seconds, record.first_token_seconds, report_.reason, outcome);
 }
 
 void Generation::cancel_all() {

@@ -6,11 +6,13 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "server/api/reply.h"
@@ -43,11 +45,23 @@ class CacheLog {
   std::deque<Entry> entries_;
 };
 
+// Responses that are being made, so that another request can end them. Thread-safe.
+class RunningResponses {
+ public:
+  void add(std::string_view tenant, const std::string& id, std::shared_ptr<TokenQueue> queue);
+  void remove(std::string_view tenant, const std::string& id);
+  bool cancel(std::string_view tenant, const std::string& id);  // false: no such response is running
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::pair<std::string, std::string>, std::shared_ptr<TokenQueue>> queues_;
+};
+
 // Shared by all requests for one model.
 struct GenerationServices {
   explicit GenerationServices(ServedModel served)
       : model(std::move(served)),
-        metrics(model.name),
+        metrics(model.name, model.limits),
         grammar(*model.dialect, model.tokenizer),
         answers(kAnswerBytes),
         responses(kResponseBytes, kResponses) {}
@@ -61,6 +75,7 @@ struct GenerationServices {
   GrammarCompiler grammar;
   AnswerStore answers;
   api::ResponseStore responses;
+  RunningResponses running;
   CacheLog cache_log;
   std::atomic<std::int64_t> active{0};  // requests that have not ended
 };
@@ -88,6 +103,9 @@ class Generation : public PendingResponse {
   virtual void on_event(std::int32_t slot, const TokenEvent& event) = 0;
   // All slots have ended: what is to be sent and remembered at the end.
   virtual void on_complete() = 0;
+  // Somebody asked through queue() that the answer ends as it is.
+  virtual void on_cancelled() {}
+  const std::shared_ptr<TokenQueue>& queue() const { return queue_; }
 
   // Nothing more of this slot is wanted, though the engine may be at it still.
   void stop(std::int32_t slot);

@@ -22,7 +22,8 @@ struct HttpRequest {
   std::string body;
   std::string peer;        // address of the client
   std::string request_id;  // the client's own X-Request-Id where it is usable, else a fresh one
-  std::string tenant;      // filled by the application once the key is known
+  std::string tenant;      // filled by the application once the key is known, like the next
+  bool admin = false;      // may see what belongs to other tenants
 
   // First header of that (lower-case) name, or "".
   std::string_view header(std::string_view name) const;

@@ -135,7 +135,12 @@ void Connection::start() {
 }
 
 void Connection::check_deadline(Clock::time_point now) {
-  if (now >= deadline_) close();
+  if (now < deadline_) return;
+  if (!reading_ || timed_out_) return close();
+  timed_out_ = true;
+  clear_deadline();
+  boost::system::error_code ignored;
+  socket_.cancel(ignored);
 }
 
 void Connection::close_if_idle() {
@@ -205,7 +210,7 @@ asio::awaitable<std::size_t> Connection::read_some(char* data, std::size_t size)
   } else {
     n = co_await socket_.async_read_some(asio::buffer(data, size), awaiting(error));
   }
-  if (error) gone_ = true;
+  if (error && !timed_out_) gone_ = true;
   co_return error ? 0 : n;
 }
 
@@ -236,7 +241,7 @@ asio::awaitable<bool> Connection::refuse(HttpRequestParser& parser, int status, 
   HttpResponse response = transport_.options.error_response(status, message, request);
   keep_alive_ = false;
   chunked_ = false;
-  unread_ = true;
+  unread_ = !timed_out_;  // who was too slow is not waited for again
   co_await send_whole(response, false);
   finish_record(response);
   co_return false;
@@ -287,7 +292,14 @@ asio::awaitable<bool> Connection::read_request(HttpRequestParser& parser) {
       if (!co_await write("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
       set_deadline(options.body_timeout);
     }
+    reading_ = true;
     const std::size_t n = co_await read_some(buffer.data(), kReadSize);
+    reading_ = false;
+    if (timed_out_) {
+      co_return co_await refuse(
+          parser, 408,
+          parser.header_done() ? "The request's body came too slowly" : "The request's header came too slowly");
+    }
     if (n == 0) {
       keep_alive_ = false;
       co_return false;

@@ -102,7 +102,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool idle_ = true;
   bool keep_alive_ = false;
   bool chunked_ = true;
-  bool gone_ = false;         // the client has closed, or an operation failed
+  bool gone_ = false;     // the client has closed, or an operation failed
+  bool reading_ = false;  // in the middle of a request: a passed deadline is answered before the end
+  bool timed_out_ = false;
   bool poll_socket_ = false;  // unread bytes hide the end of the stream from the watch
   bool woken_ = false;
   bool unread_ = false;  // the request was refused before all of it was read

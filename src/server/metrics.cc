@@ -25,7 +25,7 @@ const Histogram::BucketBoundaries kLength = {1,    2,    5,     10,    20,    50
 }  // namespace
 
 struct Metrics::Impl {
-  explicit Impl(const std::string& model) : labels{{"model_name", model}} {}
+  Impl(const std::string& model, const MachineLimits& machine) : labels{{"model_name", model}}, limits(machine) {}
 
   Histogram& histogram(const char* name, const char* help, const Histogram::BucketBoundaries& bounds) {
     return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(labels, bounds);
@@ -35,11 +35,14 @@ struct Metrics::Impl {
   }
 
   prometheus::Labels labels;
+  const MachineLimits limits;
   mutable prometheus::Registry registry;
   Histogram& first_token = histogram("vllm:time_to_first_token_seconds", "From arrival to the first token", kLatency);
   Histogram& gap = histogram("vllm:inter_token_latency_seconds", "Between two tokens of one choice", kGap);
   Histogram& e2e = histogram("vllm:e2e_request_latency_seconds", "From arrival to the last token", kLatency);
-  Histogram& prefill = histogram("vllm:request_prefill_time_seconds", "From submission to the first token", kLatency);
+  Histogram& prefill =
+      histogram("vllm:request_prefill_time_seconds", "From the start of a request to its first token", kLatency);
+  Histogram& queue = histogram("vllm:request_queue_time_seconds", "From submission to the start", kLatency);
   Histogram& decode = histogram("vllm:request_decode_time_seconds", "From the first to the last token", kLatency);
   Histogram& prompt = histogram("vllm:request_prompt_tokens", "Prompt tokens of a request", kLength);
   Histogram& generated = histogram("vllm:request_generation_tokens", "Sampled tokens of a request", kLength);
@@ -52,7 +55,8 @@ struct Metrics::Impl {
       counters("perigee_client_disconnects_total", "Clients that left before their answer was complete");
 };
 
-Metrics::Metrics(const std::string& model) : impl_(std::make_unique<Impl>(model)) {}
+Metrics::Metrics(const std::string& model, const MachineLimits& limits)
+    : impl_(std::make_unique<Impl>(model, limits)) {}
 Metrics::~Metrics() = default;
 
 void Metrics::inter_token(double seconds) {
@@ -68,6 +72,7 @@ void Metrics::generation(const GenerationRecord& record) {
   impl_->generated.Observe(static_cast<double>(record.completion_tokens));
   if (record.prefill_seconds > 0) {
     impl_->first_token.Observe(record.first_token_seconds);
+    impl_->queue.Observe(record.queue_seconds);
     impl_->prefill.Observe(record.prefill_seconds);
     impl_->decode.Observe(record.decode_seconds);
   }
@@ -116,6 +121,16 @@ std::string Metrics::text(const EngineStats* engine, const HttpServerStats& http
     add("perigee_engine_steps_total", "Engine steps", kCounter, static_cast<double>(engine->steps));
     add("perigee_prefill_seconds_total", "Time in prefill", kCounter, engine->prefill_seconds);
     add("perigee_decode_seconds_total", "Time in decode", kCounter, engine->decode_seconds);
+    // Shares of what the machine can do, over all steps since the start: reads bound decoding, arithmetic prefill.
+    const auto share = [&](const char* name, const char* help, const char* work, double seconds, double limit) {
+      const auto done = engine->extra.find(work);
+      if (done != engine->extra.end() && seconds > 0 && limit > 0)
+        add(name, help, kGauge, done->second / seconds / limit);
+    };
+    share("perigee_decode_read_roofline_fraction", "Bytes that decode steps had to read, of what memory can deliver",
+          "decode_read_bytes", engine->decode_seconds, impl_->limits.read_bytes);
+    share("perigee_prefill_flops_roofline_fraction", "Arithmetic of prefill steps, of what the instructions can do",
+          "prefill_flops", engine->prefill_seconds, impl_->limits.flops);
     for (const auto& [name, value] : engine->extra) {
       const bool full = name.starts_with("perigee_") || name.find(':') != std::string::npos;
       add(full ? name : "perigee_" + name, "Reported by the engine", kGauge, value);

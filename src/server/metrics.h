@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "server/http_server.h"
+#include "server/served_model.h"
 
 namespace perigee::server {
 
@@ -15,7 +16,8 @@ struct GenerationRecord {
   std::string_view finish;  // "stop", "length", "tool_calls", "abort", "error"
   double seconds = 0;       // since the request arrived
   double first_token_seconds = 0;
-  double prefill_seconds = 0;  // from submission to the first token; 0: there was none
+  double queue_seconds = 0;
+  double prefill_seconds = 0;  // from the end of the queue to the first token; 0: there was none
   double decode_seconds = 0;
   std::int64_t prompt_tokens = 0;
   std::int64_t completion_tokens = 0;
@@ -25,7 +27,7 @@ struct GenerationRecord {
 // Thread-safe.
 class Metrics {
  public:
-  explicit Metrics(const std::string& model);
+  explicit Metrics(const std::string& model, const MachineLimits& limits = {});
   ~Metrics();
 
   void inter_token(double seconds);

@@ -26,6 +26,7 @@ enum class Route : std::uint8_t {
   kCompletions,
   kResponses,
   kResponse,
+  kCancelResponse,
   kMessages,
   kCountTokens,
   kTokenize,
@@ -34,12 +35,12 @@ enum class Route : std::uint8_t {
 };
 
 struct RouteInfo {
-  std::string_view path;
+  std::string_view path;  // "/" at the end: an id follows
   Route route;
   std::string_view methods;
+  std::string_view after_id = "";
 };
 
-// "/" at the end of a path: an id follows.
 constexpr std::size_t kDebugObjects = 256;  // of the cache tree that /debug/cache shows
 
 constexpr RouteInfo kRoutes[] = {
@@ -54,6 +55,7 @@ constexpr RouteInfo kRoutes[] = {
     {"/v1/chat/completions", Route::kChat, "POST"},
     {"/v1/completions", Route::kCompletions, "POST"},
     {"/v1/responses", Route::kResponses, "POST"},
+    {"/v1/responses/", Route::kCancelResponse, "POST", "/cancel"},
     {"/v1/responses/", Route::kResponse, "GET, HEAD, DELETE"},
     {"/v1/messages", Route::kMessages, "POST"},
     {"/v1/messages/count_tokens", Route::kCountTokens, "POST"},
@@ -65,7 +67,11 @@ constexpr RouteInfo kRoutes[] = {
 const RouteInfo* find_route(std::string_view path) {
   for (const RouteInfo& info : kRoutes) {
     const bool with_id = info.path.ends_with('/');
-    if (with_id ? path.size() > info.path.size() && path.starts_with(info.path) : path == info.path) return &info;
+    if (with_id ? path.size() > info.path.size() + info.after_id.size() && path.starts_with(info.path) &&
+                      path.ends_with(info.after_id)
+                : path == info.path) {
+      return &info;
+    }
   }
   return nullptr;
 }
@@ -84,7 +90,9 @@ bool generates(Route route) {
 }
 
 std::string_view path_id(const HttpRequest& request, const RouteInfo& info) {
-  return std::string_view(request.path).substr(info.path.size());
+  std::string_view id = std::string_view(request.path).substr(info.path.size());
+  id.remove_suffix(info.after_id.size());
+  return id;
 }
 
 HttpResponse json_response(std::string body) {
@@ -96,7 +104,7 @@ HttpResponse json_response(std::string body) {
 class ModelServer final : public Server {
  public:
   explicit ModelServer(ServerOptions options)
-      : options_(std::move(options)), keys_(options_.api_keys), log_(options_.access_log) {
+      : options_(std::move(options)), keys_(options_.api_keys, options_.admin_keys), log_(options_.access_log) {
     api_config_.mode = options_.mode;
   }
 
@@ -160,11 +168,7 @@ class ModelServer final : public Server {
     const bool open =
         route == Route::kLive || route == Route::kReady || (route == Route::kMetrics && options_.open_metrics);
     request.tenant = "default";
-    if (!open && keys_.required()) {
-      const auto tenant = keys_.tenant(request);
-      if (!tenant) return refuse(api::invalid_api_key(), request);
-      request.tenant = *tenant;
-    }
+    if (!open && keys_.required() && !keys_.identify(request)) return refuse(api::invalid_api_key(), request);
     if (info == nullptr) return refuse(api::path_not_found(request.path), request);
     if (!allows(info->methods, request.method)) {
       api::ApiError error;
@@ -240,6 +244,8 @@ class ModelServer final : public Server {
         return model(request, path_id(request, info));
       case Route::kResponse:
         return stored_response(request, std::string(path_id(request, info)));
+      case Route::kCancelResponse:
+        return cancel_response(request, std::string(path_id(request, info)));
       case Route::kDebugCache:
         return debug_cache(request);
       default:
@@ -351,10 +357,29 @@ class ModelServer final : public Server {
     } else if (const auto body = services_->responses.body(request.tenant, id)) {
       return json_response(*body);
     }
+    return unknown_response(request, id);
+  }
+
+  // An answer that has ended already is given as it is, so that cancelling twice is no error.
+  HttpResponse cancel_response(const HttpRequest& request, const std::string& id) {
+    if (services_->running.cancel(request.tenant, id)) {
+      return json_response(Json{
+          {"id", id},
+          {"object", "response"},
+          {"status", "cancelled"},
+          {"model", services_->model.name},
+          {"output",
+           Json::array()}}.dump());
+    }
+    if (const auto body = services_->responses.body(request.tenant, id)) return json_response(*body);
+    return unknown_response(request, id);
+  }
+
+  static HttpResponse unknown_response(const HttpRequest& request, const std::string& id) {
     api::ApiError error;
     error.status = 404;
     error.param = "response_id";
-    error.message = fmt::format("no stored response \"{}\"", id);
+    error.message = fmt::format("no response \"{}\" is running or stored", id);
     return error_response(error, request);
   }
 
@@ -369,8 +394,9 @@ class ModelServer final : public Server {
                         {"restored_tokens", entry.report.restored_tokens},
                         {"reason", entry.report.reason}});
     }
-    // The tree shows what all tenants keep, so only a server without keys gives it.
-    const Json tree = !keys_.required() ? services_->model.engine->debug_cache(kDebugObjects) : Json();
+    // The tree shows what all tenants keep.
+    const bool whole = request.admin || keys_.size() <= 1;
+    const Json tree = whole ? services_->model.engine->debug_cache(kDebugObjects) : Json();
     const Json body = {{"kv_usage", stats.kv_usage},
                        {"prompt_tokens_computed", stats.prompt_tokens},
                        {"prompt_tokens_restored", stats.cached_tokens},

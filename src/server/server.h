@@ -19,6 +19,7 @@ struct ServerOptions {
   // Addresses, TLS, threads, limits and timeouts; the callbacks are filled by the server.
   HttpServerOptions http;
   std::vector<std::string> api_keys;      // empty: no key is asked for
+  std::vector<std::string> admin_keys;    // further keys, which also see the whole of /debug/cache
   std::vector<std::string> cors_origins;  // "*": any; empty: no CORS headers at all
   bool open_metrics = false;              // /metrics without a key
   std::int64_t max_requests = 1024;       // generations running or queued; further ones get 429

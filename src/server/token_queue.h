@@ -2,6 +2,7 @@
 // slowly fills the queue and is cancelled, and a token costs a few dozen bytes here, not its JSON.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -20,7 +21,7 @@ struct QueuedEvent {
   std::chrono::steady_clock::time_point at;
 };
 
-// push() by the engine, everything else by the connection.
+// push() by the engine, cancel() by anybody, everything else by the connection.
 class TokenQueue {
  public:
   explicit TokenQueue(std::size_t limit) : limit_(limit) {}
@@ -68,10 +69,20 @@ class TokenQueue {
     wake_ = nullptr;
     incoming_.clear();
   }
-  bool overflowed() const {
-    const std::lock_guard lock(mutex_);
-    return overflowed_;
+  // By any thread: the answer is not wanted any more. Its reader is woken.
+  void cancel() {
+    std::function<void()> wake;
+    {
+      const std::lock_guard lock(mutex_);
+      if (closed_) return;
+      closed_ = cancelled_ = true;
+      wake = wake_;
+    }
+    if (wake) wake();
   }
+
+  bool cancelled() const { return cancelled_; }
+  bool overflowed() const { return overflowed_; }
 
  private:
   const std::size_t limit_;
@@ -81,7 +92,8 @@ class TokenQueue {
   std::function<void()> wake_;
   bool asleep_ = true;
   bool closed_ = false;
-  bool overflowed_ = false;
+  std::atomic<bool> overflowed_{false};
+  std::atomic<bool> cancelled_{false};
 };
 
 }  // namespace perigee::server

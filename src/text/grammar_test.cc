@@ -7,6 +7,7 @@
 #include "text/grammar_literals.h"
 #include "text/grammar_raw_string.h"
 #include "text/grammar_schema.h"
+#include "text/thinking.h"
 
 namespace perigee {
 namespace {
@@ -240,6 +241,40 @@ TEST(LiteralMatcher, NumbersAndPrefixes) {
   EXPECT_TRUE(other.accept("abc"));
   EXPECT_EQ(other.complete(), 1);
   EXPECT_FALSE(other.accept("c"));
+}
+
+TEST(ThinkingLimit, ClosesTheChannelAtItsBudget) {
+  const auto limit = [](std::int64_t budget, Channel start = Channel::kThink) {
+    return limit_thinking(kDialectK3, k3_bytes(), start, budget, nullptr);
+  };
+  // Bytes are tokens: the closing marker is forced once, and nothing is forced after it.
+  EXPECT_TRUE(allows(*limit(4), k3_bytes(), "abcd<|close|>think<|sep|><|open|>response<|sep|>long text<|close|>"));
+  EXPECT_FALSE(allows(*limit(4), k3_bytes(), "abcde"));
+  EXPECT_FALSE(allows(*limit(4), k3_bytes(), "abcd<|open|>"));
+  EXPECT_TRUE(allows(*limit(0), k3_bytes(), "<|close|>think<|sep|>x"));
+  EXPECT_FALSE(allows(*limit(0), k3_bytes(), "x"));
+  // Thinking that ends by itself, and answers without thinking, are left alone.
+  EXPECT_TRUE(allows(*limit(4), k3_bytes(), "ab<|close|>think<|sep|><|open|>response<|sep|>long text"));
+  EXPECT_TRUE(allows(*limit(4), k3_bytes(), "ab<|open|>response<|sep|>long text"));
+  EXPECT_TRUE(allows(*limit(0, Channel::kResponse), k3_bytes(), "long text"));
+  const auto k2 = [](Channel start) { return limit_thinking(kDialectK2Thinking, k2_bytes(), start, 2, nullptr); };
+  EXPECT_TRUE(allows(*k2(Channel::kResponse), k2_bytes(), "<think>ab</think>long text"));
+  EXPECT_FALSE(allows(*k2(Channel::kResponse), k2_bytes(), "<think>abc"));
+  EXPECT_TRUE(allows(*k2(Channel::kResponse), k2_bytes(), "long text"));
+}
+
+// The grammar beneath goes on where the thinking was cut.
+TEST(ThinkingLimit, KeepsTheGrammarBeneath) {
+  GrammarRules rules = format_rules(FormatKind::kRegex, "[0-9]+");
+  rules.start = Channel::kThink;
+  for (const char* answer : {"12", "x"}) {
+    auto inner = k3().compile(rules);
+    ASSERT_TRUE(inner.ok());
+    const auto limited = limit_thinking(kDialectK3, k3_bytes(), Channel::kThink, 2, std::move(*inner));
+    const auto copy = limited->clone();
+    const std::string text = std::string("ab<|close|>think<|sep|><|open|>response<|sep|>") + answer;
+    EXPECT_EQ(allows(*copy, k3_bytes(), text), answer[0] == '1');
+  }
 }
 
 }  // namespace

@@ -70,12 +70,4 @@ std::vector<TokenId> expand_images(const Rendered& rendered);
 // 0 for an image without pixels or a dialect without images.
 std::int64_t image_tokens(const Dialect& dialect, const ImageSize& size);
 
-// Thinking and effort of a request body (spec 2.5). `lenient` maps the efforts of other vendors to ours instead of
-// refusing them. Errors as for render().
-struct ThinkingControl {
-  bool thinking = true;
-  std::string effort;
-};
-Result<ThinkingControl> thinking_control(const Dialect& dialect, const Json& body, bool lenient);
-
 }  // namespace perigee

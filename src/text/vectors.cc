@@ -6,6 +6,7 @@
 #include "base/sha256.h"
 #include "text/render.h"
 #include "text/renderers.h"
+#include "text/thinking.h"
 #include "text/tokenizer.h"
 
 namespace perigee {
@@ -96,7 +97,7 @@ Status fill_request(const Dialect& dialect, const Json& item, RenderRequest& req
     request.add_generation_prompt = body.value("add_generation_prompt", true);
   } else {
     PERIGEE_ASSIGN_OR_RETURN(const ThinkingControl control,
-                             thinking_control(dialect, body, item["level"] == "api_lenient"));
+                             thinking_control(dialect.default_effort, body, item["level"] == "api_lenient"));
     request.thinking = control.thinking;
     request.effort = control.effort;
   }

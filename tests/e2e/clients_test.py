@@ -210,6 +210,25 @@ def openai_responses_tools():
     assert "response.function_call_arguments.done" in kinds
 
 
+def openai_responses_cancel():
+    client = openai_client()
+    stream = client.responses.create(model=MODEL, input="endless", stream=True)
+    for event in stream:
+        if event.type == "response.created":
+            assert client.responses.cancel(event.response.id).status == "cancelled"
+        last = event
+    assert last.type == "response.incomplete" and last.response.status == "cancelled"
+    assert client.responses.retrieve(last.response.id).status == "cancelled"
+
+
+def openai_responses_logprobs():
+    response = openai_client().responses.create(
+        model=MODEL, input="Hello", include=["message.output_text.logprobs"], top_logprobs=2)
+    part = response.output[-1].content[0]
+    assert "".join(token.token for token in part.logprobs) == part.text == "Hello! How can I help?"
+    assert len(part.logprobs[0].top_logprobs) == 2
+
+
 def openai_errors():
     import openai
 
@@ -354,7 +373,8 @@ def langchain_chat():
 CHECKS = [
     openai_models, openai_chat, openai_chat_stream, openai_chat_unicode, openai_tools, openai_tools_stream,
     openai_structured, openai_options, openai_completions, openai_responses, openai_responses_stream,
-    openai_responses_tools, openai_errors, openai_async, anthropic_messages, anthropic_stream, anthropic_tools,
+    openai_responses_tools, openai_responses_cancel,
+    openai_responses_logprobs, openai_errors, openai_async, anthropic_messages, anthropic_stream, anthropic_tools,
     anthropic_errors, litellm_chat, langchain_chat,
 ]
 

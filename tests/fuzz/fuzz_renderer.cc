@@ -7,6 +7,7 @@
 
 #include "text/conversation.h"
 #include "text/render.h"
+#include "text/thinking.h"
 
 using namespace perigee;
 
@@ -24,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   request.tool_choice = json_member(*body, "tool_choice");
   request.response_format = json_member(*body, "response_format");
   request.images.assign(data[0] / 5 % 4, {640, 480});
-  if (const auto control = thinking_control(dialect, *body, data[0] >= 128); control.ok()) {
+  if (const auto control = thinking_control(dialect.default_effort, *body, data[0] >= 128); control.ok()) {
     request.thinking = control->thinking;
     request.effort = control->effort;
   }

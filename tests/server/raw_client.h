@@ -21,6 +21,7 @@ class RawClient {
   std::string read_all(int milliseconds = 5000);  // until the server closes
   bool closed_within(int milliseconds);           // the server closes; what it sends before is dropped
   void close();
+  int fd() const { return fd_; }
   void shutdown_send();
 
   // Sends a request and returns the whole response of a server that keeps the connection open (Content-Length only).

@@ -253,11 +253,84 @@ TEST_F(ServerTest, KeysAreTenants) {
   EXPECT_EQ(Get("/health", "Origin: https://bad.example\r\n").find("Access-Control-Allow-Origin"), std::string::npos);
 }
 
+// The whole cache tree is for admin keys, and for a server with one key at most.
+TEST_F(ServerTest, CacheTreeIsForAdmins) {
+  options_.api_keys = {"first-key-1", "second-key-2"};
+  options_.admin_keys = {"admin-key-3"};
+  Start();
+  Serve();
+  EXPECT_TRUE(Parsed(Get("/debug/cache", "x-api-key: first-key-1\r\n"))["tree"].is_null());
+  EXPECT_TRUE(Parsed(Get("/debug/cache", "x-api-key: admin-key-3\r\n"))["tree"].is_object());
+}
+
 TEST_F(ServerTest, WithoutCorsThereAreNoCorsHeaders) {
   Start();
   Serve();
   EXPECT_EQ(Get("/health", "Origin: https://x.example\r\n").find("Access-Control"), std::string::npos);
   EXPECT_EQ(status_of(Get("/v1/models", "Origin: https://x.example\r\n", "OPTIONS")), 405);
+}
+
+TEST_F(ServerTest, ThinkingEndsAtItsBudget) {
+  Start();
+  Serve();
+  // The scripted engine reports a token that the constraint forbids: "A greeting." is 11 tokens (bytes) here.
+  for (const auto& [path, budget] : {std::pair("/v1/chat/completions", R"(,"thinking_token_budget":)"),
+                                     std::pair("/v1/messages", R"(,"thinking":{"type":"enabled","budget_tokens":)")}) {
+    const std::string end = std::string(budget).find('{') == std::string::npos ? "" : "}";
+    const std::string more = R"(,"max_tokens":64)" + std::string(budget);
+    EXPECT_EQ(status_of(Post(path, Chat("Hello", more + "11" + end))), 200) << path;
+    const std::string cut = Post(path, Chat("Hello", more + "10" + end));
+    EXPECT_EQ(status_of(cut), 500) << cut;
+    EXPECT_NE(cut.find("at 10 is forbidden"), std::string::npos) << cut;
+  }
+}
+
+TEST_F(ServerTest, RunningResponsesCanBeCancelled) {
+  options_.api_keys = {"first-key-1", "second-key-2"};
+  Start(milliseconds(2));
+  Serve();
+  RawClient client(server_->port());
+  const std::string key = "x-api-key: first-key-1\r\n";
+  ASSERT_TRUE(client.send(PostText("/v1/responses", R"({"model":"kimi-k3","input":"long","stream":true})", key)));
+  std::string stream = client.read_until("response.output_text.delta");
+  const std::size_t at = stream.find("resp_");
+  ASSERT_NE(at, std::string::npos);
+  const std::string id = stream.substr(at, stream.find('"', at) - at);
+  const std::string path = "/v1/responses/" + id + "/cancel";
+  EXPECT_EQ(status_of(Get(path, "x-api-key: second-key-2\r\n", "POST")), 404);
+  EXPECT_EQ(Parsed(Get(path, key, "POST"))["status"], "cancelled");
+  stream = client.read_until("\r\n0\r\n\r\n");
+  EXPECT_NE(stream.find("event: response.incomplete"), std::string::npos);
+  EXPECT_NE(stream.find(R"("status":"cancelled")"), std::string::npos);
+  EXPECT_TRUE(WaitFor([&] { return engine_->stats().running == 0; }));
+  // It is stored as far as it came; cancelling again changes nothing.
+  EXPECT_EQ(Parsed(Get("/v1/responses/" + id, key))["status"], "cancelled");
+  EXPECT_EQ(Parsed(Get(path, key, "POST"))["status"], "cancelled");
+  EXPECT_EQ(status_of(Get("/v1/responses/resp_none/cancel", key, "POST")), 404);
+  EXPECT_EQ(status_of(Get(path, key)), 405);
+}
+
+TEST_F(ServerTest, ResponsesGiveLogprobs) {
+  Start();
+  Serve();
+  const std::string body =
+      R"({"model":"kimi-k3","input":"Hello","top_logprobs":2,"max_tool_calls":3,"include":["message.output_text.logprobs"]})";
+  const Json whole = Parsed(Post("/v1/responses", body));
+  const Json& part = whole["output"][1]["content"][0];
+  EXPECT_EQ(part["text"], "Hello there!");
+  std::string spelled;
+  for (const Json& token : part["logprobs"]) {
+    spelled += token["token"].get<std::string>();
+    EXPECT_EQ(token["top_logprobs"].size(), 2U);
+  }
+  EXPECT_EQ(spelled, "Hello there!");
+  EXPECT_EQ(whole["max_tool_calls"], 3);
+  RawClient client(server_->port());
+  std::string streaming = body;
+  streaming.insert(streaming.size() - 1, R"(,"stream":true)");
+  ASSERT_TRUE(client.send(PostText("/v1/responses", streaming)));
+  const std::string stream = client.read_until("\r\n0\r\n\r\n");
+  EXPECT_NE(stream.find(R"("delta":"H","logprobs":[{"token":"H")"), std::string::npos) << stream;
 }
 
 TEST_F(ServerTest, TooManyRequestsGet429) {
@@ -286,6 +359,18 @@ TEST_F(ServerTest, DrainEndsRunningAndRefusesNew) {
   server_->drain(5);
   EXPECT_NE(busy.read_all().find("[DONE]"), std::string::npos);
   EXPECT_TRUE(open.closed_within(1000));
+}
+
+// As Claude Code sends them.
+TEST_F(ServerTest, MessagesTakesSystemTurnsInTheMiddle) {
+  Start();
+  Serve();
+  const std::string body = R"({"model":"kimi-k3","max_tokens":64,"messages":[{"role":"user","content":"Hello"},)"
+                           R"({"role":"system","content":[{"type":"text","text":"Agents: none"}]}]})";
+  EXPECT_EQ(Parsed(Post("/v1/messages", body))["content"][1]["text"], "Hello there!");
+  EXPECT_EQ(status_of(Post("/v1/messages", R"({"model":"kimi-k3","max_tokens":64,"messages":[)"
+                                           R"({"role":"system","content":"x"},{"role":"user","content":"Hello"}]})")),
+            400);
 }
 
 TEST_F(ServerTest, TokenizeRoundTrip) {

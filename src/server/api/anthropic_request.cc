@@ -23,13 +23,18 @@ class Converter {
     FieldReader fields(message, path, error_);
     std::string role;
     fields.string("role", role);
-    if (!error_ && role != "user" && role != "assistant") {
+    // System messages may come in the middle (Claude Code sends them); the first one belongs into `system`.
+    const bool system_turn = role == "system" && begun_;
+    begun_ = true;
+    if (!error_ && role != "user" && role != "assistant" && !system_turn) {
       error_ = bad_field(path + ".role", "expected user or assistant, found \"{}\"", role);
     }
     const Json* content = fields.find("content");
     if (content == nullptr) fields.fail(bad_field(path + ".content", "is missing"));
     if (error_) return;
-    if (content->is_string()) {
+    if (system_turn) {
+      out_.push_back({{"role", role}, {"content", text_parts(*content, path + ".content")}});
+    } else if (content->is_string()) {
       out_.push_back({{"role", role}, {"content", *content}});
     } else if (!content->is_array()) {
       error_ = bad_field(path + ".content", "expected a string or an array, found {}", json_type_name(*content));
@@ -175,6 +180,7 @@ class Converter {
   const ApiConfig& config_;
   std::vector<ImageInput>& images_;
   MaybeError& error_;
+  bool begun_ = false;  // a message was seen
   Json out_ = Json::array();
 };
 
@@ -228,16 +234,15 @@ Json convert_choice(FieldReader& fields, bool& parallel) {
   return out;
 }
 
-Thinking parse_thinking_block(FieldReader& fields, const ApiConfig& config, ChatRequest& request) {
-  Thinking out;
+ThinkingControl parse_thinking_block(FieldReader& fields, const ApiConfig& config, ChatRequest& request) {
+  ThinkingControl out;
   MaybeError error;
   // Anthropic's own scale has five steps; ours has three.
-  ApiConfig mapped = config;
-  if (config.mode == ApiMode::kNormal) mapped.mode = ApiMode::kLenient;
+  const bool lenient = config.mode != ApiMode::kStrict;
   if (const Json* output = fields.object("output_config")) {
     FieldReader inner(*output, "output_config", error);
     std::string effort;
-    if (inner.string("effort", effort)) apply_effort(effort, "output_config.effort", mapped, out, error);
+    if (inner.string("effort", effort)) apply_effort(effort, "output_config.effort", lenient, out, error);
     if (const Json* format = inner.object("format")) {
       Json named = *format;
       named["name"] = "output";
@@ -251,13 +256,13 @@ Thinking parse_thinking_block(FieldReader& fields, const ApiConfig& config, Chat
     if (type != "enabled" && type != "disabled" && type != "adaptive") {
       inner.fail(bad_field("thinking.type", "expected enabled, disabled or adaptive, found \"{}\"", type));
     }
-    out.on = type != "disabled";
+    out.thinking = type != "disabled";
     std::int64_t budget = 0;
     if (inner.integer("budget_tokens", 1, kMost, budget)) request.thinking_token_budget = budget;
   }
   if (error) fields.fail(*error);
-  if (!out.on || config.default_effort.empty()) out.effort.clear();
-  if (out.on && out.effort.empty()) out.effort = config.default_effort;
+  if (!out.thinking || config.default_effort.empty()) out.effort.clear();
+  if (out.thinking && out.effort.empty()) out.effort = config.default_effort;
   return out;
 }
 
@@ -293,7 +298,7 @@ ApiResult<ChatRequest> parse(const Json& body, const ApiConfig& config, bool cou
   if (!declared.is_null()) tools.add(declared, "tools", error);
   const Json choice = convert_choice(fields, request.parallel_tool_calls);
   request.tool_choice = parse_tool_choice(choice.is_null() ? nullptr : &choice, tools, /*flat=*/false, error);
-  const Thinking thinking = parse_thinking_block(fields, config, request);
+  const ThinkingControl thinking = parse_thinking_block(fields, config, request);
   parse_sampling(fields, config, request);
   parse_stop(fields, "stop_sequences", config, request);
   fields.boolean("stream", request.stream);

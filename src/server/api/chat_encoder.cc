@@ -1,4 +1,8 @@
+#include <fmt/ranges.h>
+
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "server/api/reply_state.h"
 
@@ -14,35 +18,38 @@ class ChatEncoder final : public FoldingEncoder {
 
   void begin() override {
     if (!options_.stream) return;
-    for (int choice = 0; choice < options_.n; ++choice) send_chunk(choice, {{"role", "assistant"}});
+    chunk_head_ = json_text(head("chat.completion.chunk"));
+    chunk_head_.pop_back();  // stays open
+    for (int choice = 0; choice < options_.n; ++choice) send_chunk(choice, R"("role":"assistant")");
   }
 
   void reasoning(int choice, std::string_view text) override {
     FoldingEncoder::reasoning(choice, text);
-    if (options_.stream) send_chunk(choice, {{"reasoning_content", text}});
+    if (options_.stream) send_chunk(choice, json_member_text("reasoning_content", text));
   }
 
   void content(int choice, std::string_view text) override {
     FoldingEncoder::content(choice, text);
-    if (options_.stream) send_chunk(choice, {{"content", text}});
+    if (options_.stream) send_chunk(choice, json_member_text("content", text), /*content=*/true);
   }
 
   void call_begin(int choice, std::string_view id, std::string_view name) override {
     FoldingEncoder::call_begin(choice, id, name);
     if (!options_.stream) return;
-    send_call(
-        choice,
-        {{"id", at(choice).calls.back().id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", ""}}}});
+    send_call(choice, fmt::format(R"({},"type":"function","function":{{{},"arguments":""}})",
+                                  json_member_text("id", at(choice).calls.back().id), json_member_text("name", name)));
   }
 
   void call_arguments(int choice, std::string_view text) override {
     FoldingEncoder::call_arguments(choice, text);
-    if (options_.stream) send_call(choice, {{"function", {{"arguments", text}}}});
+    if (options_.stream) {
+      send_call(choice, fmt::format(R"("function":{{{}}})", json_member_text("arguments", text)));
+    }
   }
 
   void finish(int choice, ReplyFinish reason, std::string_view stop_string) override {
     FoldingEncoder::finish(choice, reason, stop_string);
-    if (options_.stream) send_chunk(choice, Json::object());
+    if (options_.stream) send_chunk(choice, "");
   }
 
   void end() override {
@@ -93,39 +100,48 @@ class ChatEncoder final : public FoldingEncoder {
     if (!state.stop_string.empty()) choice["stop_reason"] = state.stop_string;
   }
 
-  void send_call(int choice, Json call) {
-    Json item = {{"index", at(choice).calls.size() - 1}};
-    item.update(call);
-    send_chunk(choice, {{"tool_calls", Json::array({std::move(item)})}});
+  void send_call(int choice, std::string_view members) {
+    send_chunk(choice, fmt::format(R"("tool_calls":[{{"index":{},{}}}])", at(choice).calls.size() - 1, members));
   }
 
-  void send_chunk(int index, Json delta) {
+  // The members of a delta as JSON text. Written without a JSON document in between: this runs for every token.
+  void send_chunk(int index, std::string_view delta, bool content = false) {
     const ReplyChoice& state = at(index);
-    Json choice = {{"index", index}, {"delta", std::move(delta)}, {"logprobs", nullptr}};
+    const auto append = std::back_inserter(pending_);
+    fmt::format_to(append, R"(data: {},"choices":[{{"index":{},"delta":{{{}}},"logprobs":)", chunk_head_, index, delta);
     auto& sent = sent_logprobs_[static_cast<std::size_t>(index)];
-    if (sent < state.logprobs.size() && (choice["delta"].contains("content") || state.finish)) {
-      choice["logprobs"] = {{"content", chat_logprobs({state.logprobs.begin() + static_cast<std::ptrdiff_t>(sent),
-                                                       state.logprobs.end()})}};
+    if (sent < state.logprobs.size() && (content || state.finish)) {
+      const Json logprobs =
+          chat_logprobs({state.logprobs.begin() + static_cast<std::ptrdiff_t>(sent), state.logprobs.end()});
+      fmt::format_to(append, R"({{"content":{}}})", json_text(logprobs));
       sent = state.logprobs.size();
+    } else {
+      pending_ += "null";
     }
     auto& ids = sent_ids_[static_cast<std::size_t>(index)];
     if (options_.return_token_ids && ids < state.token_ids.size()) {
-      choice["token_ids"] =
-          std::vector<TokenId>(state.token_ids.begin() + static_cast<std::ptrdiff_t>(ids), state.token_ids.end());
+      const std::span fresh = std::span(state.token_ids).subspan(ids);
+      fmt::format_to(append, R"(,"token_ids":[{}])", fmt::join(fresh, ","));
       ids = state.token_ids.size();
     }
-    add_finish(state, choice);
-    if (state.finish) choice["usage"] = chat_usage(usage_);  // where Kimi's own API has it
-    Json chunk = head("chat.completion.chunk");
-    chunk["choices"] = Json::array({std::move(choice)});
-    if (options_.continuous_usage) {
-      chunk["usage"] = chat_usage(usage_);
-    } else if (options_.include_usage) {
-      chunk["usage"] = nullptr;
+    if (!state.finish) {
+      pending_ += R"(,"finish_reason":null)";
+    } else {
+      fmt::format_to(append, R"(,"finish_reason":"{}")", finish_name(*state.finish));
+      if (!state.stop_string.empty()) pending_ += "," + json_member_text("stop_reason", state.stop_string);
+      // Where Kimi's own API has it.
+      fmt::format_to(append, R"(,"usage":{})", json_text(chat_usage(usage_)));
     }
-    send("", chunk);
+    pending_ += "}]";
+    if (options_.continuous_usage) {
+      fmt::format_to(append, R"(,"usage":{})", json_text(chat_usage(usage_)));
+    } else if (options_.include_usage) {
+      pending_ += R"(,"usage":null)";
+    }
+    pending_ += "}\n\n";
   }
 
+  std::string chunk_head_;  // of every chunk: id, object, created and model, without the closing brace
   std::vector<std::size_t> sent_logprobs_;
   std::vector<std::size_t> sent_ids_;
 };

@@ -24,6 +24,13 @@ void mark_continuation(FieldReader& fields, Json& messages, bool& partial) {
   partial = true;
 }
 
+// The hosted API refuses to forget reasoning by any other name.
+void require_keep_all(FieldReader& fields, const ThinkingControl& control) {
+  const Json* thinking = control.thinking ? fields.object("thinking") : nullptr;
+  const auto keep = thinking == nullptr ? Json() : thinking->value("keep", Json());
+  if (!keep.is_null() && keep != "all") fields.fail(bad_field("thinking.keep", "expected all, found {}", keep.dump()));
+}
+
 }  // namespace
 
 ApiResult<Json> parse_body(std::string_view body) {
@@ -42,14 +49,14 @@ ApiResult<Json> parse_body(std::string_view body) {
 }
 
 void fill_render(ChatRequest& request, Json messages, const Json* tools, const Json* tool_choice,
-                 const Json* response_format, const Thinking& thinking) {
+                 const Json* response_format, const ThinkingControl& thinking) {
   auto render = std::make_shared<Json>(Json::object());
   (*render)["messages"] = std::move(messages);
   if (tools != nullptr) (*render)["tools"] = *tools;
   if (tool_choice != nullptr) (*render)["tool_choice"] = *tool_choice;
   if (response_format != nullptr) (*render)["response_format"] = *response_format;
-  request.thinking = thinking.on && request.tool_choice.kind != ToolChoiceKind::kNamed;
-  if (!thinking.on) {
+  request.thinking = thinking.thinking && request.tool_choice.kind != ToolChoiceKind::kNamed;
+  if (!thinking.thinking) {
     (*render)["thinking"] = false;
   } else if (request.thinking && !thinking.effort.empty()) {
     (*render)["thinking_effort"] = thinking.effort;
@@ -80,7 +87,12 @@ ApiResult<ChatRequest> parse_chat_completions(const Json& body, const ApiConfig&
   const Json* format = fields.find("response_format");
   request.format = parse_format(format, "response_format", /*flat=*/false, error);
   parse_format_extensions(fields, request.format);
-  const Thinking thinking = parse_thinking(fields, config);
+  const auto thinking = thinking_control(config.default_effort, body, config.mode == ApiMode::kLenient);
+  if (!thinking.ok()) {
+    fields.fail(from_field_status(thinking.status()));
+    return *error;
+  }
+  if (config.mode == ApiMode::kStrict) require_keep_all(fields, *thinking);
   fields.boolean("include_reasoning", request.include_reasoning);
   std::int64_t budget = 0;
   if (fields.integer("thinking_token_budget", 0, config.context_tokens, budget)) {
@@ -103,7 +115,7 @@ ApiResult<ChatRequest> parse_chat_completions(const Json& body, const ApiConfig&
   if (error) return *error;
 
   request.tools = tools.all();
-  fill_render(request, std::move(checked), declared, choice, format, thinking);
+  fill_render(request, std::move(checked), declared, choice, format, *thinking);
   bool generates = true;
   if (fields.boolean("add_generation_prompt", generates) && !generates && !request.partial) {
     (*request.render)["add_generation_prompt"] = false;

@@ -71,7 +71,7 @@ void add_image_base64(std::string_view payload, const std::string& path, const A
   } else if (!looks_like_image(*bytes)) {
     error = bad_field(path, "the data are no JPEG, PNG, WebP, GIF, BMP, TIFF, HEIF or AVIF image");
   } else {
-    images.push_back({std::move(*bytes), "", path});
+    images.push_back({std::move(*bytes), path});
   }
 }
 
@@ -88,15 +88,8 @@ void add_image(const std::string& url, const std::string& path, const ApiConfig&
     return add_image_base64(view.substr(comma + 1), path, config, images, error);
   }
   const bool remote = view.starts_with("http://") || view.starts_with("https://");
-  if (!remote) {
-    error = bad_field(path, "expected a data: URL");
-  } else if (!config.allow_image_urls) {
-    error = bad_field(path, "fetching http(s) URLs is switched off here; send a data: URL");
-  } else if (images.size() >= kMaxImages) {
-    error = bad_field(path, "expected at most {} images in a request", kMaxImages);
-  } else {
-    images.push_back({"", url, path});
-  }
+  error = remote ? bad_field(path, "this server fetches nothing from the network; send the image as a data: URL")
+                 : bad_field(path, "expected a data: URL");
 }
 
 }  // namespace perigee::api

@@ -29,14 +29,14 @@ class MessagesEncoder final : public FoldingEncoder {
     FoldingEncoder::reasoning(choice, text);
     if (!options_.stream) return;
     open(Block::kThinking, {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
-    delta({{"type", "thinking_delta"}, {"thinking", text}});
+    delta("thinking_delta", "thinking", text);
   }
 
   void content(int choice, std::string_view text) override {
     FoldingEncoder::content(choice, text);
     if (!options_.stream) return;
     open(Block::kText, {{"type", "text"}, {"text", ""}});
-    delta({{"type", "text_delta"}, {"text", text}});
+    delta("text_delta", "text", text);
   }
 
   void call_begin(int choice, std::string_view id, std::string_view name) override {
@@ -49,7 +49,7 @@ class MessagesEncoder final : public FoldingEncoder {
 
   void call_arguments(int choice, std::string_view text) override {
     FoldingEncoder::call_arguments(choice, text);
-    if (options_.stream) delta({{"type", "input_json_delta"}, {"partial_json", text}});
+    if (options_.stream) delta("input_json_delta", "partial_json", text);
   }
 
   void call_end(int choice) override {
@@ -137,13 +137,17 @@ class MessagesEncoder final : public FoldingEncoder {
     send("content_block_start", {{"type", "content_block_start"}, {"index", index_}, {"content_block", start}});
   }
 
-  void delta(const Json& change) {
-    send("content_block_delta", {{"type", "content_block_delta"}, {"index", index_}, {"delta", change}});
+  // Written without a JSON document in between: this runs for every token.
+  void delta(std::string_view type, std::string_view key, std::string_view text) {
+    fmt::format_to(std::back_inserter(pending_),
+                   "event: content_block_delta\ndata: {{\"type\":\"content_block_delta\",\"index\":{},"
+                   "\"delta\":{{\"type\":\"{}\",{}}}}}\n\n",
+                   index_, type, json_member_text(key, text));
   }
 
   void close() {
     if (block_ == Block::kNone) return;
-    if (block_ == Block::kThinking) delta({{"type", "signature_delta"}, {"signature", signature()}});
+    if (block_ == Block::kThinking) delta("signature_delta", "signature", signature());
     send("content_block_stop", {{"type", "content_block_stop"}, {"index", index_}});
     ++index_;
     block_ = Block::kNone;

@@ -143,69 +143,16 @@ void parse_sampling(FieldReader& fields, const ApiConfig& config, GenerationOpti
                  out.priority);
 }
 
-void apply_effort(const std::string& value, const std::string& path, const ApiConfig& config, Thinking& out,
+void apply_effort(const std::string& value, const std::string& path, bool lenient, ThinkingControl& out,
                   MaybeError& error) {
-  static constexpr std::pair<std::string_view, std::string_view> kMapped[] = {
-      {"minimal", "low"}, {"medium", "high"}, {"xhigh", "max"}};
-  if (value == "none") {
-    out.on = false;
-    return;
+  auto effort = parse_effort(value, path, lenient);
+  if (!effort.ok()) {
+    error = from_field_status(effort.status());
+  } else if (*effort == "none") {
+    out.thinking = false;
+  } else {
+    out.effort = std::move(*effort);
   }
-  std::string effort = value;
-  if (config.mode == ApiMode::kLenient) {
-    for (const auto& [from, to] : kMapped) {
-      if (value == from) effort = to;
-    }
-  }
-  if (effort != "low" && effort != "high" && effort != "max") {
-    error = bad_field(path, "expected low, high, max or none, found \"{}\"", value);
-    return;
-  }
-  out.effort = effort;
-}
-
-Thinking parse_thinking(FieldReader& fields, const ApiConfig& config) {
-  Thinking by_effort;
-  std::string effort;
-  MaybeError error;
-  if (fields.string("reasoning_effort", effort)) apply_effort(effort, "reasoning_effort", config, by_effort, error);
-  bool on = by_effort.on;
-  if (on) {
-    if (const Json* kwargs = fields.object("chat_template_kwargs")) {
-      FieldReader inner(*kwargs, "chat_template_kwargs", error);
-      inner.boolean("enable_thinking", on);
-      inner.boolean("thinking", on);
-    }
-  }
-  Thinking own;
-  if (const Json* thinking = fields.object("thinking")) {
-    FieldReader inner(*thinking, "thinking", error);
-    std::string type;
-    if (inner.string("type", type)) {
-      if (type != "enabled" && type != "disabled") {
-        inner.fail(bad_field("thinking.type", "expected enabled or disabled, found \"{}\"", type));
-      }
-      on = type == "enabled";
-    }
-    if (on) {
-      std::string keep = "all";
-      inner.string("keep", keep);
-      if (keep != "all" && config.mode == ApiMode::kStrict) {
-        inner.fail(bad_field("thinking.keep", "expected all, found \"{}\"", keep));
-      }
-      if (inner.string("effort", effort)) apply_effort(effort, "thinking.effort", config, own, error);
-      on = own.on;
-    }
-  }
-  if (error) fields.fail(*error);
-  Thinking out;
-  out.on = on;
-  if (on && !config.default_effort.empty()) {
-    out.effort = !own.effort.empty()         ? own.effort
-                 : !by_effort.effort.empty() ? by_effort.effort
-                                             : config.default_effort;
-  }
-  return out;
 }
 
 }  // namespace perigee::api

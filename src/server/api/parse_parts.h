@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "server/api/fields.h"
 #include "server/api/request.h"
+#include "text/thinking.h"
 
 namespace perigee::api {
 
@@ -45,7 +46,7 @@ class ToolSet {
 Json check_messages(const Json& messages, const ApiConfig& config, ToolSet& tools, std::vector<ImageInput>& images,
                     bool& partial, MaybeError& error);
 
-// A data: URL (or an http(s) one where allowed) into `images`; `path` names the member.
+// A data: URL into `images`; `path` names the member.
 void add_image(const std::string& url, const std::string& path, const ApiConfig& config,
                std::vector<ImageInput>& images, MaybeError& error);
 // Base64 without a data: prefix, as Anthropic sends it.
@@ -63,19 +64,12 @@ ResponseFormat parse_format(const Json* value, const std::string& path, bool fla
 // guided_*, structured_outputs (vLLM), regex, ebnf (SGLang), grammar, json_schema (llama-server).
 void parse_format_extensions(FieldReader& fields, ResponseFormat& format);
 
-struct Thinking {
-  bool on = true;
-  std::string effort;  // as the renderer takes it; empty: none
-};
-
-// `value` names an effort at `path`: low, high, max; none switches thinking off; others by mode.
-void apply_effort(const std::string& value, const std::string& path, const ApiConfig& config, Thinking& out,
+// An effort that a dialect has under a name of its own: "reasoning.effort" (Responses), "output_config.effort".
+void apply_effort(const std::string& value, const std::string& path, bool lenient, ThinkingControl& out,
                   MaybeError& error);
-// thinking, reasoning_effort, chat_template_kwargs (spec chat.md 2.5).
-Thinking parse_thinking(FieldReader& fields, const ApiConfig& config);
 
 // Puts the renderer's arguments together and settles `thinking` for a named tool choice.
 void fill_render(ChatRequest& request, Json messages, const Json* tools, const Json* tool_choice,
-                 const Json* response_format, const Thinking& thinking);
+                 const Json* response_format, const ThinkingControl& thinking);
 
 }  // namespace perigee::api

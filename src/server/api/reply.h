@@ -39,7 +39,7 @@ struct TokenLogprobs {
   std::vector<TokenText> top;
 };
 
-enum class ReplyFinish : std::uint8_t { kStop, kToolCalls, kLength };
+enum class ReplyFinish : std::uint8_t { kStop, kToolCalls, kLength, kCancelled };
 
 // Calls come in this order: begin, then per choice deltas and one finish, then end or fail. After each call, take()
 // gives the bytes to send: server-sent events where the request streams, else nothing until end().

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "text/python_json.h"
 #include "text/utf8.h"
 
 namespace perigee::api {
@@ -77,6 +78,17 @@ void FoldingEncoder::send(std::string_view event, const Json& data) {
 
 std::string json_text(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string json_member_text(std::string_view key, std::string_view text) {
+  std::string out;
+  out.reserve(key.size() + text.size() + 8);
+  out += '"';
+  out += key;
+  out += "\":\"";
+  append_json_escaped(text, out);
+  out += '"';
+  return out;
 }
 
 std::string_view finish_name(ReplyFinish finish) {

@@ -59,6 +59,8 @@ class FoldingEncoder : public ReplyEncoder {
 
 // Compact text; invalid UTF-8 (which no caller should send) is replaced.
 std::string json_text(const Json& value);
+// "key":"text" of valid UTF-8.
+std::string json_member_text(std::string_view key, std::string_view text);
 std::string_view finish_name(ReplyFinish finish);
 Json chat_usage(const ReplyUsage& usage);
 // [{"token","logprob","bytes","top_logprobs"}]

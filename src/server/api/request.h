@@ -33,15 +33,13 @@ struct ApiConfig {
   float default_temperature = 1.0F;
   float default_top_p = 0.95F;
   std::string default_effort = "max";  // K3; empty for dialects without efforts
-  bool allow_image_urls = false;       // http(s) image parts are refused unless set
   std::int64_t max_image_bytes = std::int64_t{32} << 20;
   std::size_t max_n = 128;
 };
 
-// An image part in request order. `bytes` is the decoded data: URL; with `allow_image_urls`, `url` may stand instead.
+// An image part in request order; http(s) URLs are refused.
 struct ImageInput {
   std::string bytes;
-  std::string url;
   std::string param;  // "messages[0].content[1].image_url.url", for errors of the decoder
 };
 

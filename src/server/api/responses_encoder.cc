@@ -1,4 +1,5 @@
 // OpenAI Responses (spec chat.md 5.5): items with their parts, every event numbered.
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "server/api/reply_state.h"
@@ -24,8 +25,7 @@ class ResponsesEncoder final : public FoldingEncoder {
     open(Item::kReasoning);
     text_ += text;
     if (options_.stream) {
-      event("response.reasoning_summary_text.delta",
-            {{"item_id", item_id()}, {"output_index", output_.size()}, {"summary_index", 0}, {"delta", text}});
+      delta("response.reasoning_summary_text.delta", R"("summary_index":0,)", text, "");
     }
   }
 
@@ -39,13 +39,11 @@ class ResponsesEncoder final : public FoldingEncoder {
     FoldingEncoder::content(choice, text);
     open(Item::kMessage);
     text_ += text;
-    if (options_.stream) {
-      event("response.output_text.delta", {{"item_id", item_id()},
-                                           {"output_index", output_.size()},
-                                           {"content_index", 0},
-                                           {"delta", text},
-                                           {"logprobs", Json::array()}});
-    }
+    if (!options_.stream) return;
+    const std::size_t known = at(0).logprobs.size();
+    const std::string logprobs = sent_logprobs_ == known ? "[]" : json_text(logprobs_from(sent_logprobs_));
+    sent_logprobs_ = known;
+    delta("response.output_text.delta", R"("content_index":0,)", text, R"(,"logprobs":)" + logprobs);
   }
 
   void call_begin(int choice, std::string_view id, std::string_view name) override {
@@ -56,10 +54,7 @@ class ResponsesEncoder final : public FoldingEncoder {
 
   void call_arguments(int choice, std::string_view text) override {
     FoldingEncoder::call_arguments(choice, text);
-    if (options_.stream) {
-      event("response.function_call_arguments.delta",
-            {{"item_id", item_id()}, {"output_index", output_.size()}, {"delta", text}});
-    }
+    if (options_.stream) delta("response.function_call_arguments.delta", "", text, "");
   }
 
   void call_end(int choice) override {
@@ -69,7 +64,7 @@ class ResponsesEncoder final : public FoldingEncoder {
 
   void finish(int choice, ReplyFinish reason, std::string_view stop_string) override {
     FoldingEncoder::finish(choice, reason, stop_string);
-    close(reason != ReplyFinish::kLength);
+    close(reason != ReplyFinish::kLength && reason != ReplyFinish::kCancelled);
   }
 
   void end() override {
@@ -78,7 +73,8 @@ class ResponsesEncoder final : public FoldingEncoder {
       return;
     }
     const std::string status = final_status();
-    event("response." + status, {{"response", response(status)}});
+    // There is no event of its own for an answer that was cancelled.
+    event(status == "cancelled" ? "response.incomplete" : "response." + status, {{"response", response(status)}});
   }
 
   void fail(const ApiError& error) override {
@@ -94,7 +90,15 @@ class ResponsesEncoder final : public FoldingEncoder {
   std::string document() const override { return json_text(response(final_status())); }
 
  private:
-  std::string final_status() const { return at(0).finish == ReplyFinish::kLength ? "incomplete" : "completed"; }
+  std::string final_status() const {
+    if (at(0).finish == ReplyFinish::kCancelled) return "cancelled";
+    return at(0).finish == ReplyFinish::kLength ? "incomplete" : "completed";
+  }
+
+  Json logprobs_from(std::size_t first) const {
+    const auto& all = at(0).logprobs;
+    return chat_logprobs({all.begin() + static_cast<std::ptrdiff_t>(first), all.end()});
+  }
 
   Json response(const std::string& status) const {
     Json out = {{"id", "resp_" + identity_.id},
@@ -125,12 +129,25 @@ class ResponsesEncoder final : public FoldingEncoder {
     send(type, data);
   }
 
+  // Written without a JSON document in between: this runs for every token.
+  void delta(std::string_view type, std::string_view before, std::string_view text, std::string_view after) {
+    fmt::format_to(
+        std::back_inserter(pending_),
+        "event: {0}\ndata: {{\"type\":\"{0}\",\"sequence_number\":{1},\"item_id\":\"{2}\",\"output_index\":{3},"
+        "{4}{5}{6}}}\n\n",
+        type, sequence_++, item_id(), output_.size(), before, json_member_text("delta", text), after);
+  }
+
   std::string item_id() const {
     const std::string_view prefix = item_ == Item::kReasoning ? "rs" : item_ == Item::kMessage ? "msg" : "fc";
     return fmt::format("{}_{}_{}", prefix, identity_.id, output_.size());
   }
 
-  Json text_part() const { return {{"type", "output_text"}, {"text", text_}, {"annotations", Json::array()}}; }
+  Json text_part() const {
+    Json part = {{"type", "output_text"}, {"text", text_}, {"annotations", Json::array()}};
+    if (options_.logprobs) part["logprobs"] = logprobs_from(item_logprobs_);
+    return part;
+  }
   Json summary_part() const { return {{"type", "summary_text"}, {"text", text_}}; }
 
   Json item_object(const std::string& status) const {
@@ -156,6 +173,7 @@ class ResponsesEncoder final : public FoldingEncoder {
     close(true);
     item_ = item;
     text_.clear();
+    item_logprobs_ = sent_logprobs_;
     if (!options_.stream) return;
     event("response.output_item.added", {{"output_index", output_.size()}, {"item", item_object("in_progress")}});
     if (item_ == Item::kReasoning) {
@@ -190,7 +208,8 @@ class ResponsesEncoder final : public FoldingEncoder {
       event("response.reasoning_summary_text.done", with({{"summary_index", 0}, {"text", text_}}));
       event("response.reasoning_summary_part.done", with({{"summary_index", 0}, {"part", summary_part()}}));
     } else if (item_ == Item::kMessage) {
-      event("response.output_text.done", with({{"content_index", 0}, {"text", text_}, {"logprobs", Json::array()}}));
+      event("response.output_text.done",
+            with({{"content_index", 0}, {"text", text_}, {"logprobs", logprobs_from(item_logprobs_)}}));
       event("response.content_part.done", with({{"content_index", 0}, {"part", text_part()}}));
     } else {
       const ReplyCall& call = at(0).calls.back();
@@ -201,7 +220,9 @@ class ResponsesEncoder final : public FoldingEncoder {
   std::shared_ptr<const Json> echo_;
   Json output_ = Json::array();
   Item item_ = Item::kNone;
-  std::string text_;  // of the open reasoning or message item
+  std::string text_;               // of the open reasoning or message item
+  std::size_t item_logprobs_ = 0;  // where those of the open item begin
+  std::size_t sent_logprobs_ = 0;
   std::int64_t sequence_ = 0;
 };
 

@@ -191,7 +191,8 @@ Json chat_format(const ResponseFormat& format, const Json* declared) {
 // What the response object repeats of the request.
 Json echo_of(const Json& body, const ChatRequest& request) {
   Json out = Json::object();
-  for (const std::string_view name : {"instructions", "max_output_tokens", "previous_response_id", "user"}) {
+  for (const std::string_view name :
+       {"instructions", "max_output_tokens", "max_tool_calls", "previous_response_id", "user"}) {
     const auto member = body.find(name);
     out[std::string(name)] = member == body.end() ? Json(nullptr) : *member;
   }
@@ -204,6 +205,7 @@ Json echo_of(const Json& body, const ChatRequest& request) {
   or_default("text", {{"format", {{"type", "text"}}}});
   or_default("tool_choice", "auto");
   or_default("tools", Json::array());
+  or_default("top_logprobs", 0);
   or_default("truncation", "disabled");
   out["parallel_tool_calls"] = request.parallel_tool_calls;
   out["store"] = request.store;
@@ -271,13 +273,14 @@ ApiResult<ChatRequest> parse_responses(const Json& body, const ApiConfig& config
     format = inner.object("format");
     request.format = parse_format(format, "text.format", /*flat=*/true, error);
   }
-  Thinking thinking;
+  ThinkingControl thinking;
   if (const Json* reasoning = fields.object("reasoning")) {
     FieldReader inner(*reasoning, "reasoning", error);
     std::string effort;
-    if (inner.string("effort", effort)) apply_effort(effort, "reasoning.effort", config, thinking, error);
+    if (inner.string("effort", effort))
+      apply_effort(effort, "reasoning.effort", config.mode == ApiMode::kLenient, thinking, error);
   }
-  if (thinking.on && thinking.effort.empty()) thinking.effort = config.default_effort;
+  if (thinking.thinking && thinking.effort.empty()) thinking.effort = config.default_effort;
   if (config.default_effort.empty()) thinking.effort.clear();
 
   std::int64_t max_tokens = config.default_max_tokens;
@@ -289,6 +292,14 @@ ApiResult<ChatRequest> parse_responses(const Json& body, const ApiConfig& config
   fields.boolean("stream", request.stream);
   std::int32_t top = 0;
   fields.integer("top_logprobs", 0, 20, top);
+  request.logprobs = top > 0;
+  if (const Json* include = fields.array("include")) {
+    for (const Json& item : *include) request.logprobs |= item == "message.output_text.logprobs";
+  }
+  if (request.logprobs) request.sampling.top_logprobs = top;
+  // Bounds the calls of built-in tools, which only a host could run; those of functions are the client's own.
+  std::int64_t tool_calls = 0;
+  fields.integer("max_tool_calls", 1, kMost, tool_calls);
   if (error) return *error;
   request.n = 1;
   request.tools = tools.all();
