@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "cli/plan_cpu.h"
 #include "cli/plan_inputs.h"
 #include "planner/report.h"
 
@@ -37,6 +38,14 @@ int fit(const PlanArguments& arguments) {
 int speed(const PlanArguments& arguments, double context) {
   const auto opened = open_plan_arguments(arguments, true);
   if (!opened.ok()) return command_failed("plan speed", opened.status());
+  for (const auto& pool : opened->plan.pools) {
+    if (pool.parallel.pp > 1) {
+      return command_failed("plan speed", make_error(StatusCode::kUnimplemented,
+                                                     "{} pool: pp {}: pipeline stages have no time model; only `plan "
+                                                     "fit` knows them",
+                                                     planner::role_name(pool.role), pool.parallel.pp));
+    }
+  }
   const auto deployment = planner::open_plan(opened->catalogue, opened->plan, opened->shape(), 0);
   if (!deployment.ok()) return command_failed("plan speed", deployment.status());
   if (!arguments.json) {
@@ -65,9 +74,14 @@ int speed(const PlanArguments& arguments, double context) {
 
 void register_plan_fit(const CommandGroups& groups, int& exit_code) {
   auto arguments = std::make_shared<PlanArguments>();
+  auto cpu = std::make_shared<CpuArguments>();
   CLI::App* command = groups.plan->add_subcommand("fit", "Whether a layout fits, line by line, on one device");
   add_plan_options(*command, *arguments);
-  command->callback([arguments, &exit_code] { exit_code = fit(*arguments); });
+  add_cpu_options(*command, *cpu);
+  command->footer("Exit code: 0 every pool fits, 1 one is tight or does not, 2 an input is wrong or missing.");
+  command->callback([arguments, cpu, &exit_code] {
+    exit_code = cpu->hardware == "cpu" ? fit_cpu(*arguments, *cpu) : fit(*arguments);
+  });
 }
 
 void register_plan_speed(const CommandGroups& groups, int& exit_code) {

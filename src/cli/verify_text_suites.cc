@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <ctime>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "server/api/request.h"
 #include "text/grammar.h"
 #include "text/render.h"
+#include "verify/endpoint/schema_order.h"
 
 namespace perigee::cli {
 namespace {
@@ -70,72 +70,6 @@ std::size_t first_forbidden(TokenConstraint& constraint, const std::vector<Token
   return ids.size();
 }
 
-// Puts the members of an instance into the order of its schema, undeclared ones last, at every depth.
-class SchemaOrder {
- public:
-  explicit SchemaOrder(const Json& root) : root_(root) {}
-
-  Json apply(const Json& value, const std::vector<const Json*>& schemas) const {
-    std::set<const Json*> seen;
-    std::vector<const Json*> all;
-    for (const Json* schema : schemas) collect(*schema, seen, all);
-    if (value.is_array()) {
-      Json out = Json::array();
-      for (std::size_t i = 0; i < value.size(); ++i) out.push_back(apply(value[i], item_schemas(all, i)));
-      return out;
-    }
-    if (!value.is_object()) return value;
-    Json out = Json::object();
-    for (const Json* schema : all) {
-      const auto properties = schema->find("properties");
-      if (properties == schema->end()) continue;
-      for (const auto& [key, unused] : properties->items()) add(value, key, all, out);
-    }
-    for (const auto& [key, unused] : value.items()) add(value, key, all, out);
-    return out;
-  }
-
- private:
-  void add(const Json& value, const std::string& key, const std::vector<const Json*>& all, Json& out) const {
-    const auto member = value.find(key);
-    if (member == value.end() || out.contains(key)) return;
-    std::vector<const Json*> schemas;
-    for (const Json* schema : all) {
-      const auto properties = schema->find("properties");
-      if (properties != schema->end() && properties->contains(key)) schemas.push_back(&properties->at(key));
-      if (const auto rest = schema->find("additionalProperties"); rest != schema->end()) schemas.push_back(&*rest);
-    }
-    out[key] = apply(*member, schemas);
-  }
-
-  static std::vector<const Json*> item_schemas(const std::vector<const Json*>& all, std::size_t index) {
-    std::vector<const Json*> out;
-    for (const Json* schema : all) {
-      const auto prefix = schema->find("prefixItems");
-      if (prefix != schema->end() && index < prefix->size()) out.push_back(&(*prefix)[index]);
-      if (const auto items = schema->find("items"); items != schema->end()) out.push_back(&*items);
-    }
-    return out;
-  }
-
-  void collect(const Json& schema, std::set<const Json*>& seen, std::vector<const Json*>& out) const {
-    if (!schema.is_object() || !seen.insert(&schema).second) return;
-    out.push_back(&schema);
-    const auto ref = schema.find("$ref");
-    if (ref != schema.end() && ref->is_string() && ref->get_ref<const std::string&>().starts_with('#')) {
-      const Json::json_pointer pointer(ref->get_ref<const std::string&>().substr(1));
-      if (root_.contains(pointer)) collect(root_.at(pointer), seen, out);
-    }
-    for (const std::string_view name : {"allOf", "anyOf", "oneOf"}) {
-      const auto branches = schema.find(name);
-      if (branches == schema.end()) continue;
-      for (const Json& branch : *branches) collect(branch, seen, out);
-    }
-  }
-
-  const Json& root_;
-};
-
 class SchemaSuite {
  public:
   void run(const Json& item, const std::string& level) {
@@ -182,7 +116,7 @@ class SchemaSuite {
   }
 
   bool accepts(const TokenConstraint& prototype, const Json& schema, const Json& instance) {
-    std::vector<TokenId> ids = tokenizer().encode(SchemaOrder(schema).apply(instance, {&schema}).dump());
+    std::vector<TokenId> ids = tokenizer().encode(verify::in_schema_order(schema, instance).dump());
     ids.push_back(tokenizer().special(Special::kClose));
     return first_forbidden(*prototype.clone(), ids, times_) == ids.size();
   }

@@ -9,6 +9,8 @@ namespace {
 
 constexpr std::size_t kDataLimit = std::size_t{4} << 20;
 
+}  // namespace
+
 void read_sourced(Fields& fields, const char* key, Sourced& out) {
   fields.require(key);
   const YAML::Node node = fields.child(key);
@@ -27,6 +29,8 @@ void read_sourced(Fields& fields, const char* key, Sourced& out) {
     fields.fail(node, fmt::format("'{}': a number needs a source and a confidence of H, M or L", key));
   }
 }
+
+namespace {
 
 void read_chip(const YAML::Node& node, std::string_view origin, Status& status, Chip& out) {
   Fields f(node, origin, status);

@@ -26,6 +26,8 @@ void read_pool(Fields& row, const char* key, Role role, Measurement& out) {
   f.read("eager_draft", pool.eager_draft);
   f.read("sparse_context_parallel", pool.sparse_context_parallel);
   f.read("warm_groups", pool.warm_groups, 0, 4096);
+  f.read("memory_utilization", pool.memory_utilization, 0.01, 1.0);
+  f.read("hccl_buffer_mib", pool.hccl_buffer_mib, 1, 1 << 20);
   f.done();
   out.pools.push_back(pool);
 }

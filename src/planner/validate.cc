@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "planner/memory.h"
 #include "planner/random.h"
 
 namespace perigee::planner {
@@ -36,6 +37,30 @@ Result<StepModel> step_model(const Catalogue& catalogue, const Measurement& row,
     setup.captured_tokens = 0;
   }
   return StepModel(setup);
+}
+
+// Tokens that the caches of a group hold beside its weights: the memory model's word, as in every plan. At least one
+// request fits, since it ran.
+Result<double> cache_tokens(const Measurement& row, const MeasuredPool& pool, const StepModel& model,
+                            const EngineProfile& engine) {
+  MemorySetup setup;
+  setup.shape = model.setup().shape;
+  setup.chip = model.setup().chip;
+  setup.engine = &engine;
+  setup.format = model.setup().format;
+  setup.cache_element_bytes = setup.index_element_bytes = row.cache_bytes;
+  const double longest = row.traffic.input_mean + row.traffic.output_mean;
+  setup.pool.parallel = model.setup().parallel;
+  setup.pool.max_model_len = static_cast<std::int64_t>(longest);
+  setup.pool.max_batched_tokens = pool.batched;
+  setup.pool.max_sequences = pool.sequences;
+  setup.pool.memory_utilization = pool.memory_utilization;
+  setup.pool.hccl_buffer_mib = pool.hccl_buffer_mib;
+  setup.pool.graphs = pool.graphs;
+  setup.pool.graph_sizes = {1, 2, 4, 8, 16};
+  setup.pool.draft = model.setup().draft;
+  PERIGEE_ASSIGN_OR_RETURN(const MemoryReport report, plan_memory(setup));
+  return std::max(report.cache_tokens, longest + 1);
 }
 
 StepLoad step_load(const Measurement& row, const MeasuredPool& pool, const StepModel& model) {
@@ -150,6 +175,12 @@ Result<ValidationRow> predict(const Catalogue& catalogue, const Measurement& row
       setup.max_batched_tokens = pool.batched;
       setup.prefix_cache = row.prefix_cache;
       setup.warm_groups = pool.warm_groups;
+      // Requests that share a prefix share its rows too, which the simulator's reservations do not know.
+      if (row.traffic.shared_prefix <= 0) {
+        auto tokens = cache_tokens(row, pool, models[i], engine);
+        if (!tokens.ok()) return tokens.status().with_context("row " + row.id);
+        setup.cache_tokens = *tokens;
+      }
     }
     const RequestSet traffic = make_traffic(row.traffic);
     auto result = simulate(cluster, traffic);

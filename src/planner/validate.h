@@ -19,6 +19,8 @@ struct MeasuredPool {
   std::int64_t captured = -1;  // largest captured size in tokens; -1: every decode step is captured
   bool graphs = true, eager_draft = false, sparse_context_parallel = false;
   std::int64_t warm_groups = 0;
+  double memory_utilization = 0.9;  // the engine's default where a source does not say it
+  std::int64_t hccl_buffer_mib = 1024;
 };
 
 struct MeasuredStep {

@@ -52,4 +52,8 @@ class Fields {
   std::set<std::string> seen_;
 };
 
+struct Sourced;  // catalogue.h
+// A number written as [value, source, confidence]; all three are needed.
+void read_sourced(Fields& fields, const char* key, Sourced& out);
+
 }  // namespace perigee::planner

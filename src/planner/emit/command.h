@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,6 +50,11 @@ std::string quote(const std::string& word);
 std::string yaml_quote(const std::string& text);
 // A command over several lines: one flag with its values a line where it is long.
 std::string wrap_command(const std::vector<std::string>& words, const std::string& indent);
+
+// How the front reaches a server.
+using HostName = std::function<std::string(const ServerCommand& command)>;
+// The proxy (vLLM-Ascend) or router (SGLang) in front of the servers.
+std::string front_script(const EmitContext& context, const std::vector<ServerCommand>& commands, const HostName& host);
 
 std::vector<EmittedFile> node_scripts(const EmitContext& context, const std::vector<ServerCommand>& commands);
 std::vector<EmittedFile> front_files(const EmitContext& context, const std::vector<ServerCommand>& commands);

@@ -100,7 +100,7 @@ TEST(Emit, PartsAgree) {
     EXPECT_NE(file->content.find("8100"), std::string::npos);
     EXPECT_NE(file->content.find("36000"), std::string::npos);
   }
-  EXPECT_EQ(files.size(), 25U);
+  EXPECT_EQ(files.size(), 26U);
   const EmittedFile* copy = find(files, "plan.yaml");
   ASSERT_NE(copy, nullptr);
   EXPECT_TRUE(parse_plan(copy->content, "plan.yaml").ok());

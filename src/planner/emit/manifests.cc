@@ -227,6 +227,38 @@ std::string compose_service(const EmitContext& context, const ServerCommand& com
   return out;
 }
 
+// The front of a prefill and decode deployment: pods of a LeaderWorkerSet have names of their own.
+std::string kubernetes_front(const EmitContext& context, const std::vector<ServerCommand>& commands) {
+  const std::string plan = object_name(context.plan.name);
+  const std::string script = front_script(context, commands, [&plan](const ServerCommand& command) {
+    const std::string group = plan + "-" + instance_name(*command.pool, command.instance);
+    return command.node == 0 ? fmt::format("{0}-0.{0}", group) : fmt::format("{0}-0-{1}.{0}", group, command.node);
+  });
+  const std::string name = plan + "-front";
+  const std::int64_t port = context.plan.ports.proxy;
+  std::string out =
+      fmt::format("# {}: {}. Written by perigee plan emit; change the plan, not this file.\n", context.plan.name, name);
+  out += fmt::format("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {}-scripts\ndata:\n  front.sh: |\n{}", name,
+                     indent(script, 4));
+  out += fmt::format(
+      "---\napiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: {0}\nspec:\n  replicas: 1\n  selector:\n    "
+      "matchLabels: {{app: {0}}}\n  template:\n    metadata:\n      labels: {{app: {0}}}\n    spec:\n      "
+      "containers:\n"
+      "        - name: front\n          image: {1}\n          command: [\"bash\", \"/scripts/front.sh\"]\n"
+      "          ports:\n            - containerPort: {2}\n"
+      "          readinessProbe:\n            tcpSocket: {{port: {2}}}\n            periodSeconds: 10\n"
+      "          resources:\n            requests:\n              cpu: \"4\"\n              memory: 8Gi\n"
+      "            limits:\n              memory: 8Gi\n"
+      "          volumeMounts:\n            - {{name: scripts, mountPath: /scripts}}\n"
+      "      volumes:\n        - name: scripts\n          configMap: {{name: {0}-scripts}}\n",
+      name, yaml_quote(context.image), port);
+  out += fmt::format(
+      "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: {0}\nspec:\n  selector:\n    app: {0}\n  ports:\n    - "
+      "name: http\n      port: {1}\n      targetPort: {1}\n",
+      name, port);
+  return out;
+}
+
 }  // namespace
 
 std::vector<EmittedFile> compose_files(const EmitContext& context, const std::vector<ServerCommand>& commands) {
@@ -252,6 +284,9 @@ std::vector<EmittedFile> kubernetes_files(const EmitContext& context, const std:
   std::vector<EmittedFile> files;
   for (const auto& [name, list] : instances)
     files.push_back({"kubernetes/" + name + ".yaml", Pods(context, list).text(), false});
+  if (context.plan.disaggregated()) {
+    files.push_back({"kubernetes/front.yaml", kubernetes_front(context, commands), false});
+  }
   return files;
 }
 

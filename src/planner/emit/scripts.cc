@@ -30,9 +30,8 @@ std::vector<const ServerCommand*> fronts(const std::vector<ServerCommand>& comma
   return out;
 }
 
-EmittedFile vllm_proxy(const EmitContext& context, const std::vector<ServerCommand>& commands) {
-  std::string text = head(context, "front of the prefill and decode servers");
-  text += "EXAMPLES=\"${EXAMPLES:-/vllm-workspace/vllm-ascend/examples/disaggregated_prefill_v1}\"\n";
+std::vector<std::string> proxy_words(const EmitContext& context, const std::vector<ServerCommand>& commands,
+                                     const HostName& host) {
   std::vector<std::string> words = {"exec",
                                     "python3",
                                     "\"$EXAMPLES/load_balance_proxy_server_example.py\"",
@@ -42,36 +41,34 @@ EmittedFile vllm_proxy(const EmitContext& context, const std::vector<ServerComma
                                     std::to_string(context.plan.ports.proxy)};
   for (const auto& [role, name] : {std::pair{Role::kPrefill, "prefiller"}, std::pair{Role::kDecode, "decoder"}}) {
     words.push_back(fmt::format("--{}-hosts", name));
-    for (const ServerCommand* command : fronts(commands, role)) words.push_back(command->host);
+    for (const ServerCommand* command : fronts(commands, role)) words.push_back(host(*command));
     words.push_back(fmt::format("--{}-ports", name));
     for (const ServerCommand* command : fronts(commands, role)) words.push_back(std::to_string(command->port));
   }
-  text += wrap_command(words, "  ") + "\n";
-  return {"proxy/proxy.sh", text, true};
+  return words;
 }
 
-EmittedFile sglang_router(const EmitContext& context, const std::vector<ServerCommand>& commands) {
-  std::string text = head(context, "router");
+std::vector<std::string> router_words(const EmitContext& context, const std::vector<ServerCommand>& commands,
+                                      const HostName& host) {
   std::vector<std::string> words = {"exec", "python3", "-m", "sglang_router.launch_router"};
+  const auto url = [&](const ServerCommand& command) {
+    return fmt::format("http://{}:{}", host(command), command.port);
+  };
   if (context.plan.disaggregated()) {
     words.emplace_back("--pd-disaggregation");
     for (const ServerCommand* command : fronts(commands, Role::kPrefill)) {
-      words.insert(words.end(), {"--prefill", fmt::format("http://{}:{}", command->host, command->port),
-                                 std::to_string(context.plan.ports.bootstrap)});
+      words.insert(words.end(), {"--prefill", url(*command), std::to_string(context.plan.ports.bootstrap)});
     }
     for (const ServerCommand* command : fronts(commands, Role::kDecode)) {
-      words.insert(words.end(), {"--decode", fmt::format("http://{}:{}", command->host, command->port)});
+      words.insert(words.end(), {"--decode", url(*command)});
     }
   } else {
     words.emplace_back("--worker-urls");
-    for (const ServerCommand* command : fronts(commands, Role::kMixed)) {
-      words.push_back(fmt::format("http://{}:{}", command->host, command->port));
-    }
+    for (const ServerCommand* command : fronts(commands, Role::kMixed)) words.push_back(url(*command));
   }
   words.insert(words.end(),
                {"--policy", "cache_aware", "--host", "0.0.0.0", "--port", std::to_string(context.plan.ports.proxy)});
-  text += wrap_command(words, "  ") + "\n";
-  return {"proxy/router.sh", text, true};
+  return words;
 }
 
 EmittedFile nginx(const EmitContext& context, const std::vector<ServerCommand>& commands) {
@@ -100,6 +97,15 @@ EmittedFile mooncake(const EmitContext& context) {
 }
 
 }  // namespace
+
+std::string front_script(const EmitContext& context, const std::vector<ServerCommand>& commands, const HostName& host) {
+  if (context.plan.engine == Engine::kSglang) {
+    return head(context, "router") + wrap_command(router_words(context, commands, host), "  ") + "\n";
+  }
+  return head(context, "front of the prefill and decode servers") +
+         "EXAMPLES=\"${EXAMPLES:-/vllm-workspace/vllm-ascend/examples/disaggregated_prefill_v1}\"\n" +
+         wrap_command(proxy_words(context, commands, host), "  ") + "\n";
+}
 
 std::string instance_name(const PoolPlan& pool, std::int64_t instance) {
   return fmt::format("{}{}", role_name(pool.role), instance);
@@ -198,12 +204,15 @@ std::vector<EmittedFile> node_scripts(const EmitContext& context, const std::vec
 std::vector<EmittedFile> front_files(const EmitContext& context, const std::vector<ServerCommand>& commands) {
   std::vector<EmittedFile> files;
   const bool several = fronts(commands, Role::kMixed).size() > 1;
+  const HostName address = [](const ServerCommand& command) { return command.host; };
   if (context.plan.engine == Engine::kSglang) {
-    if (context.plan.disaggregated() || several) files.push_back(sglang_router(context, commands));
+    if (context.plan.disaggregated() || several) {
+      files.push_back({"proxy/router.sh", front_script(context, commands, address), true});
+    }
     return files;
   }
   if (context.plan.disaggregated()) {
-    files.push_back(vllm_proxy(context, commands));
+    files.push_back({"proxy/proxy.sh", front_script(context, commands, address), true});
     files.push_back(mooncake(context));
   } else if (several) {
     files.push_back(nginx(context, commands));

@@ -158,15 +158,17 @@ Status run_case(const Json& entry, const std::string& directory, CasesReport& ou
 
 Result<CasesReport> run_cases(const std::string& directory) {
   PERIGEE_ASSIGN_OR_RETURN(const Json root, read_json_file(directory + "/cases.json"));
-  if (!root.is_object() || root.value("format", 0) != 1 || !root.contains("cases")) {
+  const bool known = root.is_object() && root.contains("format") && root["format"] == 1;
+  if (!known || !root.contains("cases") || !root["cases"].is_array()) {
     return invalid_argument("{}/cases.json: expected format 1 with \"cases\"", directory);
   }
   CasesReport out;
   for (const Json& entry : root["cases"]) {
+    if (!entry.is_object()) return invalid_argument("{}/cases.json: expected objects in \"cases\"", directory);
     try {
       PERIGEE_RETURN_IF_ERROR(run_case(entry, directory, out));
     } catch (const Json::exception& error) {
-      return invalid_argument("{}/cases.json: case {}: {}", directory, entry.value("id", std::string("?")),
+      return invalid_argument("{}/cases.json: case {}: {}", directory, entry.contains("id") ? entry["id"].dump() : "?",
                               error.what());
     }
   }

@@ -94,6 +94,7 @@ void Rules::run() {
   proxies();
   online_dp();
   network();
+  node_reports();
   ray();
   containers();
   // One place, one rule: the most severe message stays.

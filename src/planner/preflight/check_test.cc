@@ -31,6 +31,11 @@ TEST(Preflight, FindsFaultsOfTheOtherRules) {
   expect_all("preflight-own", 71, 0);
 }
 
+// Written from the spec before the rules were read.
+TEST(Preflight, FindsFaultsOfBlindCases) {
+  expect_all("preflight-blind", 49, 6);
+}
+
 TEST(Preflight, ContextComesFromTheImage) {
   const std::string script =
       "docker run --rm --device /dev/davinci0 ascend/vllm-ascend:v0.23.0-a3 vllm serve /models/Kimi-K3-w4a8 "

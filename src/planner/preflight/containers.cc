@@ -443,7 +443,7 @@ bool Extractor::engine_config(const Value& root) {
       argument.values.push_back(word_of(*member.value));
     }
     if (argument.flag.name == "--model" && !argument.values.empty()) launch.model = argument.values[0];
-    launch.arguments.push_back(std::move(argument));
+    launch.add(std::move(argument));
   }
   out_.launches.push_back(std::move(launch));
   return true;

@@ -11,6 +11,8 @@ namespace {
 
 constexpr int kMaxNesting = 8;
 constexpr std::size_t kMaxLaunches = 5000;
+// Endings of files that are neither launch files nor known reports.
+constexpr std::string_view kNoScripts[] = {".py", ".md", ".log", ".out", ".info", ".conf"};
 
 bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
@@ -78,13 +80,20 @@ void Extractor::read(const InputFile& file) {
     return;
   }
   const std::string& name = file.name;
+  if (!ends_with(name, ".sh") && !ends_with(name, ".yaml") && !ends_with(name, ".yml") && !ends_with(name, ".json")) {
+    if (auto report = read_node_report(name, file.content)) {
+      out_.node_reports.push_back(std::move(*report));
+      return;
+    }
+  }
   const std::size_t first = file.content.find_first_not_of(" \t\r\n");
   const char head = first == std::string::npos ? '\0' : file.content[first];
   if (ends_with(name, ".json") || (head == '{' && !ends_with(name, ".sh"))) {
     read_json(file);
   } else if (ends_with(name, ".yaml") || ends_with(name, ".yml")) {
     read_yaml(file);
-  } else if (ends_with(name, ".py") || ends_with(name, ".md")) {
+  } else if (std::any_of(std::begin(kNoScripts), std::end(kNoScripts),
+                         [&](std::string_view end) { return ends_with(name, end); })) {
     return;
   } else {
     read_script(Text::of_lines(file.content, 1), {}, -1, 0);

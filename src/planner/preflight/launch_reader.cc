@@ -12,6 +12,8 @@ namespace perigee::planner {
 
 namespace {
 
+constexpr std::size_t kMostMistaken = 32;  // looking for the nearest flag goes through the whole table
+
 // Flags of the small programs that come with the engines; they have no table of their own.
 const FlagTable& helper_table(LaunchKind kind) {
   const auto make = [](std::initializer_list<std::pair<const char*, const char*>> flags) {
@@ -225,7 +227,7 @@ void Extractor::read_arguments(Launch& launch, const std::vector<Word>& words, s
         if (spec == nullptr && launch.table != nullptr) continue;
       }
     }
-    launch.arguments.push_back(std::move(argument));
+    launch.add(std::move(argument));
   }
   // The model: a positional word of `vllm serve`, or --model.
   const char* flag = launch.kind == LaunchKind::kSglang ? "--model-path" : "--model";
@@ -286,11 +288,20 @@ bool Launch::flag(std::string_view name) const {
   return !found->flag.negated;
 }
 
+void Launch::add(Argument argument) {
+  if (argument.flag.spec == nullptr && table != nullptr && mistaken.size() < kMostMistaken) {
+    std::string meant = table->nearest_flag(argument.flag.name);
+    if (!meant.empty()) mistaken.push_back(std::move(meant));
+  }
+  arguments.push_back(std::move(argument));
+}
+
 Number Launch::number(std::string_view name) const {
   Number out;
   const Argument* found = argument(name);
   if (found == nullptr) {
-    if (open) out.state = Number::State::kHidden;
+    const bool meant = std::find(mistaken.begin(), mistaken.end(), name) != mistaken.end();
+    if (open || meant) out.state = Number::State::kHidden;
     return out;
   }
   out.line = found->value_line();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "planner/preflight/flag_table.h"
+#include "planner/preflight/node_report.h"
 #include "planner/preflight/shell.h"
 #include "planner/preflight/value.h"
 
@@ -91,6 +92,7 @@ struct Launch {
   Environment environment;
   std::vector<Argument> arguments;
   std::vector<Word> stray;
+  std::vector<std::string> mistaken;  // flags that unknown ones may have meant: their numbers are not known
   std::optional<Word> model;
   int container = -1;  // index into LaunchSet::containers
   const FlagTable* table = nullptr;
@@ -100,6 +102,7 @@ struct Launch {
   std::vector<std::pair<std::string, ParseFailure>> broken_configs;
   std::map<std::string, Argument> config_arguments;
 
+  void add(Argument argument);
   const Argument* argument(std::string_view name) const;  // the last one, as the parser takes it
   bool flag(std::string_view name) const;                 // boolean flag given and not negated
   Number number(std::string_view name) const;
@@ -126,6 +129,7 @@ struct LaunchSet {
   std::vector<Container> containers;
   std::vector<JsonFile> json_files;
   std::vector<NetworkCommand> network_commands;
+  std::vector<NodeReport> node_reports;
   std::vector<Setting> versions;           // CANN versions in paths; text = version
   std::vector<std::string> version_files;  // their files
   // Problems of reading, with file and line.

@@ -87,10 +87,17 @@ void Rules::layout(const Server& server) {
   if (server.model.hybrid() && server.vllm() && tp && *tp > 0) {
     const HybridPages pages = hybrid_pages(*server.model.shape, *tp, 0, 0);
     if (pages.block_tokens > 0) {
-      report(server, "8.16", Severity::kNote, server.line_of(server.tp),
-             fmt::format("With TP{} a cache block holds {} tokens; shorter prefixes are never reused.", *tp,
-                         pages.block_tokens),
-             "a larger TP makes the block smaller");
+      // Prefix caching is on by default.
+      const Argument* caching = server.launch->argument("--enable-prefix-caching");
+      const bool cached = caching == nullptr || !caching->flag.negated;
+      const bool useless = cached && server.context.known() && server.context.value < pages.block_tokens;
+      report(server, "8.16", useless ? Severity::kWarning : Severity::kNote,
+             useless && caching != nullptr ? caching->line : server.line_of(useless ? server.context : server.tp),
+             fmt::format("With TP{} a cache block holds {} tokens; shorter prefixes are never reused{}.", *tp,
+                         pages.block_tokens,
+                         useless ? fmt::format(", and --max-model-len is {}", server.context.value) : ""),
+             useless ? fmt::format("--max-model-len above {}, or a larger TP", pages.block_tokens)
+                     : "a larger TP makes the block smaller");
     }
   }
 }

@@ -20,6 +20,8 @@ std::optional<MemorySetup> setup_of(const Server& server) {
   const auto drafts = server.drafts.get(0);
   const auto batched = server.batched.get(8192);
   if (!tp || !dp || !pp || !dcp || !drafts || !batched || server.launch->open) return std::nullopt;
+  if (server.pcp.get(1).value_or(0) != 1)
+    return std::nullopt;  // rule 8.14 refuses it; the memory model has no such axis
   if (!server.context.known() || !server.sequences.known() || server.context.value < 1) return std::nullopt;
   const Catalogue& catalogue = built_in_catalogue();
   const auto chip = catalogue.chip(server.chip->hardware);

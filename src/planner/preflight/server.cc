@@ -218,7 +218,9 @@ std::optional<std::int64_t> Server::ep() const {
   const auto tp_value = tp.get(1);
   const auto dp_value = dp.get(1);
   if (!tp_value || !dp_value) return std::nullopt;
-  return expert_parallel ? *tp_value * *dp_value : 1;
+  const auto pcp_value = pcp.get(1);
+  if (!pcp_value) return std::nullopt;
+  return expert_parallel ? *tp_value * *dp_value * *pcp_value : 1;
 }
 
 bool Server::switched_on(std::initializer_list<std::string_view> path) const {

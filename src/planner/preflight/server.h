@@ -114,6 +114,8 @@ class Rules {
   void proxies();
   void nodes();
   void network();
+  void superpods();
+  void node_reports();
   void ray();
   void online_dp();
 

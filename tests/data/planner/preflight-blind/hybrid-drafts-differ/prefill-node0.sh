@@ -1,0 +1,14 @@
+#!/bin/bash
+export HCCL_IF_IP=192.0.2.10
+export HCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 TP_SOCKET_IFNAME=eth0
+export HCCL_BUFFSIZE=1024
+export PYTHONHASHSEED=0
+vllm serve /models/Kimi-K3-w4a8 --served-model-name m --port 8100 --trust-remote-code \
+  --tensor-parallel-size 16 --data-parallel-size 4 --data-parallel-rank 0 --data-parallel-address 192.0.2.10 --data-parallel-rpc-port 13389 \
+  --enable-expert-parallel --quantization ascend --max-model-len 65536 --max-num-seqs 16 \
+  --max-num-batched-tokens 8192 --enforce-eager \
+  --speculative-config '{"method":"dspark","model":"/models/Kimi-K3-DSpark","num_speculative_tokens":5,
+    "draft_tensor_parallel_size":16,"max_model_len":4096,"enforce_eager":true}' \
+  --kv-transfer-config '{"kv_connector":"MooncakeConnectorV1","kv_role":"kv_producer",
+    "kv_port":"36000","engine_id":"0","kv_connector_extra_config":{
+    "prefill":{"dp_size":4,"tp_size":16},"decode":{"dp_size":4,"tp_size":16}}}'

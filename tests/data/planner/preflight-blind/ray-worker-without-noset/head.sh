@@ -1,0 +1,5 @@
+#!/bin/bash
+export HCCL_IF_IP=192.0.2.10
+export HCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 TP_SOCKET_IFNAME=eth0
+export RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES=1
+ray start --head --node-ip-address 192.0.2.10 --port 6379

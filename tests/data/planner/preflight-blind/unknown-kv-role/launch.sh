@@ -1,0 +1,10 @@
+#!/bin/bash
+export HCCL_IF_IP=192.0.2.20
+export HCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 TP_SOCKET_IFNAME=eth0
+export HCCL_BUFFSIZE=1024 PYTHONHASHSEED=0
+vllm serve /models/DeepSeek-V3.1-w8a8 --served-model-name ds --port 8100 \
+  --tensor-parallel-size 8 --data-parallel-size 2 --enable-expert-parallel --quantization ascend \
+  --max-model-len 32768 --max-num-batched-tokens 8192 --max-num-seqs 16 --enforce-eager \
+  --kv-transfer-config '{"kv_connector":"MooncakeConnectorV1","kv_role":"kv_prefill",
+    "kv_port":"36000","engine_id":"0","kv_connector_extra_config":{
+    "prefill":{"dp_size":2,"tp_size":8},"decode":{"dp_size":2,"tp_size":8}}}'

@@ -1,0 +1,6 @@
+#!/bin/bash
+export HCCL_BUFFSIZE=1024
+export ASCEND_RT_VISIBLE_DEVICES=0,1,2,3,4,5,6,7
+vllm serve /models/DeepSeek-V3.1-w8a8 --served-model-name ds --port 8006 \
+  --tensor-parallel-size 16 --enable-expert-parallel --quantization ascend \
+  --max-model-len 32768 --max-num-batched-tokens 8192 --max-num-seqs 16
