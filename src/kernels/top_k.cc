@@ -8,11 +8,12 @@
 namespace perigee {
 namespace {
 
-// Monotone in the score, -0 equal to +0; NaN sorts last, so that a damaged score cannot break the ordering.
+// Monotone in the score, -0 equal to +0; NaN sorts last, so that a damaged score cannot break the ordering. Without
+// branches: signs are random.
 std::uint32_t order_key(float score) {
-  if (score != score) return 0;
   const auto bits = std::bit_cast<std::uint32_t>(score + 0.0F);
-  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+  const std::uint32_t flip = (0U - (bits >> 31)) | 0x80000000U;
+  return score != score ? 0 : bits ^ flip;
 }
 
 struct Digit {

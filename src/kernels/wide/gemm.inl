@@ -4,7 +4,7 @@
 // Which column sits in which lane depends on the weight format alone (expand.h), so tokens, rows and threads never
 // change a bit.
 //
-// One token: rows are decoded in registers, 4 or 6 at a time; bound by reading the weights.
+// One token: rows are decoded in registers, 4 or 6 at a time; bound by reading the weights. Two: four at a time.
 // More tokens: 16 rows x kBlock columns are expanded to floats once in L2 and multiplied with all tokens in tiles of
 // 4 rows x kTileTokens tokens; bound by FMA.
 
@@ -14,6 +14,7 @@ namespace {
 constexpr std::int64_t kStride = kBlock + 16;  // a power of two apart, rows would share a few sets of L1
 constexpr std::int64_t kPanelRows = 16;
 constexpr std::int64_t kTokenBlock = 2 * kTileTokens;
+constexpr std::int64_t kFewRows = 8;                  // rows that share a block of activations in L1
 constexpr std::int64_t kTokenChunk = 73728 / kBlock;  // packed activations of one chunk: 304 KiB of L2
 
 // 4 rows x kTokens tokens over `vectors` vectors. Rows of w and tokens of x lie kStride floats apart.
@@ -235,6 +236,57 @@ inline void one_token_rows(const Matrix& w, std::int64_t row, const float* packe
   }
 }
 
+// Two tokens, as a decode batch often gives an expert: each decoded step of four rows meets both. From three tokens on
+// the panels of many_tokens are as fast.
+template <typename Decoder>
+void two_tokens(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::int64_t row_end, const float* x,
+                std::int64_t x_stride, const Output& out) {
+  const std::int64_t stride = (w.cols + kStep - 1) / kStep * kStep + 16;  // the tokens would share sets of L1
+  float* packed = scratch(Scratch::kActivations, 2 * stride);
+  for (std::int64_t t = 0; t < 2; ++t) pack(order, x + t * x_stride, w.cols, packed + t * stride);
+  std::int64_t row = row_begin;
+  for (; row + 4 <= row_end; row += 4) {
+    const Decoder decoder(w, row);
+    for (std::int64_t k = 0; k < w.cols; k += kBlock) {
+      const std::int64_t columns = w.cols - k < kBlock ? w.cols - k : kBlock;
+      const std::int64_t end_step = k / kStep + columns / kStep;
+      Vec acc[4][2];
+#pragma GCC unroll 4
+      for (int r = 0; r < 4; ++r) acc[r][0] = acc[r][1] = zero();
+      for (std::int64_t s = k / kStep; s < end_step; ++s) {
+#pragma GCC unroll 4
+        for (int r = 0; r < 4; ++r) {
+          Vec ws[4];
+          decoder.step(r, s, ws);
+          const float* xs = packed + s * kStep;
+          asm volatile("" : "+r"(xs));  // or the activations of a step would be kept, in registers that are not there
+#pragma GCC unroll 4
+          for (int v = 0; v < 4; ++v) {
+            acc[r][0] = fma(ws[v], load(xs + v * kLanes), acc[r][0]);
+            acc[r][1] = fma(ws[v], load(xs + stride + v * kLanes), acc[r][1]);
+          }
+        }
+      }
+      if (columns % kStep != 0) {
+        alignas(64) float tail[kStep];
+        for (int r = 0; r < 4; ++r) {
+          expand(w, row + r, end_step * kStep, columns % kStep, tail);
+          for (int t = 0; t < 2; ++t) {
+            const float* xs = packed + t * stride + end_step * kStep;
+            for (int v = 0; v < 4; ++v) {
+              acc[r][t] = fma(load(tail + v * kLanes), load(xs + v * kLanes), acc[r][t]);
+            }
+          }
+        }
+      }
+      for (int t = 0; t < 2; ++t) {
+        emit(out, t, row, 4, sum_lanes(acc[0][t], acc[1][t], acc[2][t], acc[3][t]), k == 0, k + kBlock >= w.cols);
+      }
+    }
+  }
+  if (row < row_end) many_tokens(w, order, row, row_end, x, x_stride, 2, out);
+}
+
 template <typename Decoder, int kRows>
 void one_token(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::int64_t row_end, const float* x,
                const Output& out) {
@@ -251,24 +303,21 @@ void gemm(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, const f
           std::int64_t tokens, float* y, std::int64_t y_stride, Rounding rounding) {
   const Output out{y, y_stride, rounding};
   const LaneOrder order = lane_order(w);
-  if (tokens != 1) {
+  const auto run = [&]<typename Decoder, int kRows>() {
+    if (tokens == 1) return one_token<Decoder, kRows>(w, order, row_begin, row_end, x, out);
+    if (tokens == 2) return two_tokens<Decoder>(w, order, row_begin, row_end, x, x_stride, out);
     many_tokens(w, order, row_begin, row_end, x, x_stride, tokens, out);
-    return;
-  }
+  };
   switch (w.format) {
     case WeightFormat::kBf16:
-      one_token<Bf16Decoder, 4>(w, order, row_begin, row_end, x, out);
-      return;
+      return run.template operator()<Bf16Decoder, 4>();
     case WeightFormat::kF32:
-      one_token<F32Decoder, 4>(w, order, row_begin, row_end, x, out);
-      return;
+      return run.template operator()<F32Decoder, 4>();
     case WeightFormat::kMxfp4:
-      one_token<Mxfp4Decoder, 6>(w, order, row_begin, row_end, x, out);
-      return;
+      return run.template operator()<Mxfp4Decoder, 6>();
     case WeightFormat::kInt4Group:
       if (order == LaneOrder::kNibbles && w.scale_format == ScaleFormat::kBf16) {
-        one_token<Int4Decoder, 4>(w, order, row_begin, row_end, x, out);
-        return;
+        return run.template operator()<Int4Decoder, 4>();
       }
       break;
     default:
