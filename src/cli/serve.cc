@@ -22,7 +22,8 @@ std::int64_t parameters_of(const Checkpoint& checkpoint) {
 server::MachineLimits machine_limits(const EngineFlags& engine) {
   const auto kernels = engine.isa.empty() ? default_kernels() : select_kernels(engine.isa);
   if (!kernels.ok() || (*kernels)->isa == "scalar") return {};
-  const Roofline roofline = measure_roofline(engine.threads, /*budget=*/0.05);
+  const int threads = ThreadPool(engine.threads).size();  // 0 asks for one a core
+  const Roofline roofline = measure_roofline(threads, /*budget=*/0.05);
   return {.read_bytes = roofline.read, .flops = roofline.flops_of((*kernels)->isa)};
 }
 
