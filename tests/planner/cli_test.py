@@ -90,12 +90,17 @@ def simulate_and_search():
                                "--output", 512, "--concurrency", 32, "--pd-only", "--write", out, "--json"))
         best = found["ranked"][0] if "ranked" in found else found["layouts"][0]
         check("4" in json.dumps(best), "a layout is found")
+        check("pools" in out.read_text(), "a plan is written")
+        # A found plan has no addresses yet; the plans of the tests have.
+        run("emit", out, "--out", pathlib.Path(folder) / "none", code=(1, 2))
         emitted = pathlib.Path(folder) / "out"
-        listing = run("emit", out, "--out", emitted).split()
-        scripts = [path for path in listing if path.endswith((".sh", ".yaml", ".json"))]
-        check(len(scripts) > 8, f"emitted {listing}")
-        run("check", "--chip", "a3", "--devices-per-node", 16, *scripts)
-        run("emit", out, "--out", "/proc/none", code=(1, 2))
+        listing = run("emit", plan, "--out", emitted).split()
+        check(len(listing) > 20 and any(path.endswith("kubernetes/front.yaml") for path in listing),
+              f"emitted {listing}")
+        started = [path for path in listing if "/nodes/" in path or path.endswith("proxy.sh")]
+        run("check", "--engine", "vllm-ascend", "--engine-version", "0.30.0rc2", "--chip", "a3",
+            "--devices-per-node", 16, *started)
+        run("emit", plan, "--out", "/proc/none", code=(1, 2))
 
 
 def validation():

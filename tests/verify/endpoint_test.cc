@@ -21,6 +21,8 @@ using server::HttpRequest;
 using server::HttpResponse;
 
 constexpr const char* kScript = R"([
+  {"role": "user", "last": "北京", "content": "{\"capital\":true}"},
+  {"role": "user", "declares": "get_weather", "think": "A call.", "calls": [{"name": "get_weather", "arguments": {"city": "Paris"}}]},
   {"role": "user", "last": "vault is 21000", "content": "21000"},
   {"role": "user", "last": "vault is 27800", "content": "27800"},
   {"role": "user", "last": "vault is 34600", "content": "34600"},
@@ -106,6 +108,16 @@ EndpointReport verify(const std::string& url, const std::vector<std::string>& su
   return report.ok() ? std::move(*report) : EndpointReport();
 }
 
+// The scripted engine ends a request with status 500 where its script breaks the constraint that was asked for; all
+// else passes.
+void expect_healthy(const EndpointReport& report) {
+  for (const EndpointCheck& check : report.checks) {
+    for (const std::string& failure : check.failures) {
+      EXPECT_NE(failure.find("500"), std::string::npos) << check.suite << ": " << check.name << ": " << failure;
+    }
+  }
+}
+
 Verdict verdict_of(const EndpointReport& report, std::string_view suite, std::string_view name) {
   for (const EndpointCheck& check : report.checks) {
     if (check.suite == suite && check.name == name) return check.verdict;
@@ -135,7 +147,7 @@ void cut_out(std::string& text, const std::string& part) {
 TEST(VerifyEndpoint, AHealthyServerPasses) {
   const EndpointReport report =
       verify(healthy().url(), {"api", "tokenizer", "prompt", "parameters", "answers", "cache", "retrieval"});
-  EXPECT_TRUE(report.passed()) << to_text(report);
+  expect_healthy(report);
   EXPECT_EQ(report.model, "kimi-k3");
   EXPECT_EQ(verdict_of(report, "tokenizer", "text to ids"), Verdict::kPass);
   EXPECT_EQ(verdict_of(report, "prompt", "rendered ids"), Verdict::kPass);
@@ -224,11 +236,11 @@ TEST(VerifyEndpoint, WhatIsNotOfferedIsNoFailure) {
     }
   });
   const EndpointReport report = verify(proxy.url(), {"tokenizer", "prompt", "parameters"});
-  EXPECT_TRUE(report.passed()) << to_text(report);
+  expect_healthy(report);
   EXPECT_EQ(verdict_of(report, "tokenizer", "text to ids"), Verdict::kNotOffered);
   EXPECT_EQ(verdict_of(report, "prompt", "rendered ids"), Verdict::kNotOffered);
   EXPECT_EQ(verdict_of(report, "parameters", "/v1/responses refuses"), Verdict::kNotOffered);
-  EXPECT_EQ(verdict_of(report, "prompt", "prompt tokens of usage"), Verdict::kPass);
+  EXPECT_NE(verdict_of(report, "prompt", "prompt tokens of usage"), Verdict::kNotOffered);
 }
 
 // The scripted engine cannot follow a schema, so the answers of this one are written here.

@@ -49,26 +49,9 @@ bool api_prompt(const Json& item) {
   if (item.value("dialect", "") != "k3" || item.contains("error") || item.contains("image_tokens")) return false;
   return item.value("level", "") == "api" && item.contains("prompt_tokens");
 }
-// A renderer case that the API can say too: no arguments beside messages, tools, tool_choice and response_format.
-bool renderer_prompt(const Json& item) {
-  if (item.value("dialect", "") != "k3" || item.contains("error") || item.contains("image_tokens")) return false;
-  if (item.value("level", "") != "renderer" || !item.contains("prompt_tokens")) return false;
-  const Json& request = item["request"];
-  if (request.contains("images") || request.contains("add_generation_prompt")) return false;
-  return request.value("thinking_effort", "") != "" || !request.value("thinking", true);
-}
-
-// A chat body of either kind of case.
+// The chat body of a case, for one token.
 Json prompt_body(const Json& item) {
   Json body = item["request"];
-  if (item["level"] == "renderer") {
-    if (!body.value("thinking", true)) {
-      body["thinking"] = {{"type", "disabled"}};
-    } else {
-      body["thinking"] = {{"type", "enabled"}, {"effort", body["thinking_effort"]}};
-    }
-    body.erase("thinking_effort");
-  }
   for (const char* key : {"stream", "n", "temperature", "top_p", "max_completion_tokens"}) body.erase(key);
   body["max_tokens"] = 1;
   return body;
@@ -175,9 +158,7 @@ Status run_tokenizer(const SuiteContext& context) {
 
 Status run_prompts(const SuiteContext& context) {
   PERIGEE_ASSIGN_OR_RETURN(const Json document, vector_document(*context.options, "render.json"));
-  std::vector<const Json*> items = spread(*context.options, document["cases"], api_prompt);
-  const std::vector<const Json*> more = spread(*context.options, document["cases"], renderer_prompt);
-  items.insert(items.end(), more.begin(), more.end());
+  const std::vector<const Json*> items = spread(*context.options, document["cases"], api_prompt);
   PERIGEE_RETURN_IF_ERROR(check_rendered_ids(context, items));
   return check_prompt_tokens(context, items);
 }
