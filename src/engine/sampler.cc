@@ -1,6 +1,7 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -17,6 +18,10 @@ std::uint64_t mix(std::uint64_t x) {  // splitmix64's finaliser: a bijection wit
   x *= 0x94D049BB133111EBU;
   return x ^ (x >> 31);
 }
+
+// Of logits below the best one; the last bucket takes the rest, whose weights are below e^-64.
+constexpr std::size_t kBuckets = 1024;
+constexpr double kBucketsANat = 16;
 
 constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15U;
 
@@ -106,71 +111,92 @@ Status Sampler::apply_mask(std::vector<float>& logits, TokenConstraint* constrai
   return {};
 }
 
-// Temperature, then min_p, top_k and top_p; candidates in the total order (logit descending, id ascending).
+// Temperature, then min_p, top_k and top_p; candidates in the total order (logit descending, id ascending). Linear in
+// the vocabulary: candidates fall into buckets by logit, and only the two buckets are sorted in which top_p and the
+// draw end.
 TokenId Sampler::draw(std::vector<float>& logits) {
   const auto best = std::max_element(logits.begin(), logits.end());  // the first, so the lowest id
   if (params_.temperature == 0 || params_.top_k == 1) return static_cast<TokenId>(best - logits.begin());
 
   const float top = *best;
   const double inverse = 1.0 / static_cast<double>(params_.temperature);
-  const auto weight = [&](float logit) { return std::exp(static_cast<double>(logit - top) * inverse); };
+  const auto distance = [&](float logit) { return static_cast<double>(top - logit) * inverse; };
   candidates_.clear();
   const double floor = static_cast<double>(params_.min_p);
-  double total = 0;
   for (std::size_t id = 0; id < logits.size(); ++id) {
     if (!(logits[id] > kForbidden)) continue;
-    const double w = weight(logits[id]);
-    if (w < floor || w == 0) continue;
-    total += w;
-    candidates_.push_back({logits[id], static_cast<TokenId>(id)});
+    const double weight = std::exp(-distance(logits[id]));
+    if (weight < floor || weight == 0) continue;
+    candidates_.push_back({logits[id], static_cast<TokenId>(id), weight});
   }
   const auto before = [](const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
   };
-  const double u = uniform();
-  const bool cut_k = params_.top_k > 0 && static_cast<std::size_t>(params_.top_k) < candidates_.size();
-  if (!cut_k && params_.top_p >= 1.0F) {
-    // No order is needed: walk in id order.
-    double left = u * total;
-    for (const Candidate& c : candidates_) {
-      left -= weight(c.logit);
-      if (left < 0) return c.id;
-    }
-    return candidates_.back().id;
-  }
-  if (cut_k) {
+  if (params_.top_k > 0 && static_cast<std::size_t>(params_.top_k) < candidates_.size()) {
     std::nth_element(candidates_.begin(), candidates_.begin() + params_.top_k - 1, candidates_.end(), before);
     candidates_.resize(static_cast<std::size_t>(params_.top_k));
     std::sort(candidates_.begin(), candidates_.end(), before);
-    total = 0;
-    for (const Candidate& c : candidates_) total += weight(c.logit);
-  } else {
-    // top_p keeps a short head as a rule: a heap gives it without sorting the vocabulary.
-    std::make_heap(candidates_.begin(), candidates_.end(), [&](const auto& a, const auto& b) { return before(b, a); });
   }
-  const double keep = total * static_cast<double>(params_.top_p);
-  double kept = 0;
-  std::vector<Candidate> head;
-  auto end = candidates_.end();
-  for (std::size_t i = 0; i < candidates_.size(); ++i) {
-    Candidate next{};
-    if (cut_k) {
-      next = candidates_[i];
-    } else {
-      std::pop_heap(candidates_.begin(), end, [&](const auto& a, const auto& b) { return before(b, a); });
-      --end;
-      next = *end;
+
+  const auto bucket_of = [&](float logit) {
+    return static_cast<std::size_t>(std::min(distance(logit) * kBucketsANat, static_cast<double>(kBuckets - 1)));
+  };
+  std::array<double, kBuckets> sums{};
+  double total = 0;
+  for (const Candidate& c : candidates_) {
+    sums[bucket_of(c.logit)] += c.weight;
+    total += c.weight;
+  }
+  // Fills bucket_ with the candidates of one bucket, in the total order.
+  const auto open = [&](std::size_t bucket) {
+    bucket_.clear();
+    for (const Candidate& c : candidates_) {
+      if (bucket_of(c.logit) == bucket) bucket_.push_back(c);
     }
-    head.push_back(next);
-    kept += weight(next.logit);
-    if (kept >= keep) break;
+    std::sort(bucket_.begin(), bucket_.end(), before);
+  };
+  // The weight of all buckets before `bucket`, which is the first to reach `goal` (or the last one that is not empty).
+  const auto reach = [&](double goal, std::size_t& bucket) {
+    double sum = 0;
+    double behind = 0;
+    for (std::size_t i = 0; i < kBuckets; ++i) {
+      if (sums[i] == 0) continue;
+      bucket = i;
+      behind = sum;
+      sum += sums[i];
+      if (sum >= goal) break;
+    }
+    return behind;
+  };
+
+  if (params_.top_p < 1.0F) {
+    const double keep = total * static_cast<double>(params_.top_p);
+    std::size_t last = 0;
+    double kept = reach(keep, last);
+    open(last);
+    double inside = 0;  // of the last bucket
+    float logit = 0;
+    TokenId id = 0;
+    for (const Candidate& c : bucket_) {
+      inside += c.weight;
+      logit = c.logit;
+      id = c.id;
+      if (kept + inside >= keep) break;
+    }
+    std::erase_if(candidates_, [&](const Candidate& c) { return before({logit, id, 0}, c); });
+    std::fill(sums.begin() + static_cast<std::ptrdiff_t>(last), sums.end(), 0.0);
+    sums[last] = inside;
+    total = kept + inside;
   }
-  double left = u * kept;
-  for (const Candidate& c : head) {
-    left -= weight(c.logit);
+  const double goal = uniform() * total;
+  std::size_t drawn = 0;
+  double left = goal - reach(goal, drawn);
+  open(drawn);
+  for (const Candidate& c : bucket_) {
+    left -= c.weight;
     if (left < 0) return c.id;
   }
-  return head.back().id;
+  return bucket_.back().id;
 }
 
 Result<SampledToken> Sampler::sample(std::span<const float> logits, TokenConstraint* constraint) {
@@ -194,7 +220,7 @@ Result<SampledToken> Sampler::sample(std::span<const float> logits, TokenConstra
     result.logprob = logprob(result.id);
     const auto wanted = std::min(static_cast<std::size_t>(params_.top_logprobs), logits.size());
     candidates_.clear();
-    for (std::size_t id = 0; id < logits.size(); ++id) candidates_.push_back({logits[id], static_cast<TokenId>(id)});
+    for (std::size_t id = 0; id < logits.size(); ++id) candidates_.push_back({logits[id], static_cast<TokenId>(id), 0});
     std::partial_sort(
         candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(wanted), candidates_.end(),
         [](const auto& a, const auto& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; });

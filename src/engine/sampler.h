@@ -34,6 +34,7 @@ class Sampler {
   struct Candidate {
     float logit;
     TokenId id;
+    double weight;
   };
 
   void apply_penalties(std::vector<float>& logits) const;
@@ -50,6 +51,7 @@ class Sampler {
   std::unordered_map<TokenId, std::int32_t> prompt_;     // ids of the prompt, only with a repetition penalty
   std::vector<float> adjusted_;
   std::vector<Candidate> candidates_;
+  std::vector<Candidate> bucket_;
   std::vector<std::uint32_t> allowed_;
 };
 

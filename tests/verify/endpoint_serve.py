@@ -38,22 +38,25 @@ def main():
             key.write_text("secret-of-the-test\n")
             # Without its key nothing can be asked.
             run("verify", "endpoint", base, code=2)
-            common = ["--api-key-file", str(key), "--cases", "25", "--cache-tokens", "1200", "--tolerance", "0"]
+            common = ["--api-key-file", str(key), "--cases", "10", "--cache-tokens", "1200", "--tolerance", "0"]
             reference = folder / "reference.json"
             run("verify", "endpoint", base, "--suite", "logprobs", "--save-reference", str(reference), *common, code=0)
             html, markdown = folder / "report.html", folder / "report.md"
             text = run("verify", "--endpoint", base + "/v1", "--suite", SUITES, "--reference", str(reference), "--json",
-                       "--html", str(html), "--markdown", str(markdown), *common, code=(0, 1))
+                       "--html", str(html), "--markdown", str(markdown), *common, code=0)
             report = json.loads(text)
             verdicts = {(c["suite"], c["name"]): c["verdict"] for c in report["checks"]}
             for needed in [("tokenizer", "text to ids"), ("prompt", "rendered ids"),
                            ("prompt", "prompt tokens of usage"), ("answers", "streamed equals whole"),
-                           ("tools", "named call matches its schema"), ("tools", "the same, streamed"),
                            ("schemas", "json_schema answers match"), ("cache", "a warm prompt is found"),
                            ("cache", "a warm answer equals the cold one"),
                            ("logprobs", "greedy answers against the reference")]:
                 if verdicts.get(needed) != "pass":
                     sys.exit(f"{needed}: {verdicts.get(needed)}\n{text}")
+            # Random weights seldom end a call within the limit; a call that does not match would be a failure.
+            for name in ["named call matches its schema", "the same, streamed"]:
+                if verdicts.get(("tools", name)) not in ("pass", "inconclusive"):
+                    sys.exit(f"tools, {name}: {verdicts.get(('tools', name))}\n{text}")
             if "secret-of-the-test" in text + html.read_text() + markdown.read_text():
                 sys.exit("a report shows the API key")
             word = "pass" if report["passed"] else "fail"

@@ -28,7 +28,7 @@ struct Expected {
   bool found = false, exact = false, severity_right = false, fix_right = false;
 };
 
-std::vector<std::string> strings(const Json& json, const char* key) {
+std::vector<std::string> case_strings(const Json& json, const char* key) {
   std::vector<std::string> out;
   if (json.contains(key)) {
     for (const Json& item : json[key]) out.push_back(item.get<std::string>());
@@ -78,7 +78,7 @@ Status run_case(const Json& entry, const std::string& directory, CasesReport& ou
   context.nodes = hardware.value("nodes", 0);
   context.devices_per_node = hardware.value("devices_per_node", 0);
   std::vector<InputFile> files;
-  for (const std::string& path : strings(entry, "files")) {
+  for (const std::string& path : case_strings(entry, "files")) {
     if (path.find("..") != std::string::npos)
       return invalid_argument("case {}: file \"{}\" leaves the folder", id, path);
     PERIGEE_ASSIGN_OR_RETURN(std::string content, read_file(directory + "/" + path, std::size_t{4} << 20));
@@ -94,10 +94,10 @@ Status run_case(const Json& entry, const std::string& directory, CasesReport& ou
     e.line = item.at("line").get<int>();
     e.first = item.at("lines").at(0).get<int>();
     e.last = item.at("lines").at(1).get<int>();
-    e.rules = strings(item, "rule_also");
+    e.rules = case_strings(item, "rule_also");
     e.rules.push_back(item.at("rule").get<std::string>());
     e.severity = item.value("severity", std::string());
-    e.severities = strings(item, "severity_also");
+    e.severities = case_strings(item, "severity_also");
     e.severities.push_back(e.severity);
     e.fix = item.value("fix", std::string());
     e.reason = item.value("reason", std::string());
