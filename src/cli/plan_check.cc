@@ -20,17 +20,23 @@ struct PlanCheckOptions {
   bool sarif = false;
 };
 
+// 1 means findings, so whatever kept the files from being read is 2.
+int unreadable(const Status& status) {
+  command_failed("plan check", status);
+  return 2;
+}
+
 int run(const PlanCheckOptions& options) {
   if (!options.cases.empty()) {
     const auto report = planner::run_cases(options.cases);
-    if (!report.ok()) return command_failed("plan check", report.status());
+    if (!report.ok()) return unreadable(report.status());
     std::fputs(planner::format_cases(*report).c_str(), stdout);
     return report->good() ? 0 : 1;
   }
   const auto files = planner::read_inputs(options.files);
-  if (!files.ok()) return command_failed("plan check", files.status());
+  if (!files.ok()) return unreadable(files.status());
   const auto report = planner::check_files(*files, options.context);
-  if (!report.ok()) return command_failed("plan check", report.status());
+  if (!report.ok()) return unreadable(report.status());
   const std::string text = options.sarif  ? planner::format_sarif(*report)
                            : options.json ? planner::format_json(*report)
                                           : planner::format_text(*report);
