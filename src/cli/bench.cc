@@ -37,6 +37,7 @@ void print(const Figure& f) {
   if (f.flops > 0) rates += fmt::format("  {:7.1f} GFLOP/s", 1e-9 * f.flops / f.time.seconds);
   fmt::print("{:<10} {:<44} {} thr {:10.3f} ms (median {:.3f}, {} runs){}  {:3.0f} % {}\n", f.group, f.name, f.threads,
              1e3 * f.time.seconds, 1e3 * f.time.median, f.time.runs, rates, 100 * f.share, f.bound);
+  std::fflush(stdout);  // a long run that is stopped keeps what it has measured
 }
 
 Json to_json(const Figure& f) {
