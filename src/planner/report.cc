@@ -138,10 +138,10 @@ std::string format_simulation(const SimulationResult& r, const EngineProfile& en
       fmt::format("\n{} requests in {:.1f} s: {:.1f} output tokens/s ({:.1f} to {:.1f}), {:.1f} input tokens/s\n",
                   r.completed, r.seconds, r.output_tokens_per_second, r.output_tokens_per_second * engine.interval_low,
                   r.output_tokens_per_second * engine.interval_high, r.input_tokens_per_second);
-  out += fmt::format("  {:<10}{:>10}{:>10}{:>10}{:>10}\n", "", "mean", "p50", "p90", "p99");
-  out += fmt::format("  {:<10}{:>10.0f}{:>10.0f}{:>10.0f}{:>10.0f}\n", "TTFT ms", r.ttft_ms.mean, r.ttft_ms.p50,
+  out += fmt::format("  {:<10} {:>11} {:>11} {:>11} {:>11}\n", "", "mean", "p50", "p90", "p99");
+  out += fmt::format("  {:<10} {:>11.0f} {:>11.0f} {:>11.0f} {:>11.0f}\n", "TTFT ms", r.ttft_ms.mean, r.ttft_ms.p50,
                      r.ttft_ms.p90, r.ttft_ms.p99);
-  out += fmt::format("  {:<10}{:>10.1f}{:>10.1f}{:>10.1f}{:>10.1f}\n", "TPOT ms", r.tpot_ms.mean, r.tpot_ms.p50,
+  out += fmt::format("  {:<10} {:>11.1f} {:>11.1f} {:>11.1f} {:>11.1f}\n", "TPOT ms", r.tpot_ms.mean, r.tpot_ms.p50,
                      r.tpot_ms.p90, r.tpot_ms.p99);
   out += fmt::format("  goodput {:.3f} requests/s ({:.0f} % within the targets), prefix hit {:.0f} %\n",
                      r.goodput_per_second, 100 * r.goodput_share, 100 * r.prefix_hit);
