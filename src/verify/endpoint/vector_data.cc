@@ -4,19 +4,14 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/embed.h"
 #include "verify/endpoint/session.h"
 
-#define PERIGEE_EMBED(symbol, file)                                                                                   \
-  __asm__(".section .rodata\n.balign 16\n.global " #symbol "\n" #symbol ":\n.incbin \"" PERIGEE_TEXT_VECTORS "/" file \
-          "\"\n.global " #symbol "_end\n" #symbol "_end:\n.byte 0\n.previous\n");                                     \
-  extern "C" const char symbol[];                                                                                     \
-  extern "C" const char symbol##_end[];
-
-PERIGEE_EMBED(perigee_vectors_tokenizer, "tokenizer.json")
-PERIGEE_EMBED(perigee_vectors_decode, "decode.json")
-PERIGEE_EMBED(perigee_vectors_render, "render.json")
-PERIGEE_EMBED(perigee_vectors_validate, "validate.json")
-PERIGEE_EMBED(perigee_vectors_schema, "schema.json")
+PERIGEE_EMBED(perigee_vectors_tokenizer, PERIGEE_TEXT_VECTORS "/tokenizer.json")
+PERIGEE_EMBED(perigee_vectors_decode, PERIGEE_TEXT_VECTORS "/decode.json")
+PERIGEE_EMBED(perigee_vectors_render, PERIGEE_TEXT_VECTORS "/render.json")
+PERIGEE_EMBED(perigee_vectors_validate, PERIGEE_TEXT_VECTORS "/validate.json")
+PERIGEE_EMBED(perigee_vectors_schema, PERIGEE_TEXT_VECTORS "/schema.json")
 
 namespace perigee::verify {
 
@@ -26,11 +21,11 @@ Result<Json> vector_document(const EndpointOptions& options, std::string_view na
     document = read_json_file(options.vectors + "/" + std::string(name));
   } else {
     const std::array<std::pair<std::string_view, std::string_view>, 5> files = {{
-        {"tokenizer.json", {perigee_vectors_tokenizer, perigee_vectors_tokenizer_end}},
-        {"decode.json", {perigee_vectors_decode, perigee_vectors_decode_end}},
-        {"render.json", {perigee_vectors_render, perigee_vectors_render_end}},
-        {"validate.json", {perigee_vectors_validate, perigee_vectors_validate_end}},
-        {"schema.json", {perigee_vectors_schema, perigee_vectors_schema_end}},
+        {"tokenizer.json", PERIGEE_EMBEDDED(perigee_vectors_tokenizer)},
+        {"decode.json", PERIGEE_EMBEDDED(perigee_vectors_decode)},
+        {"render.json", PERIGEE_EMBEDDED(perigee_vectors_render)},
+        {"validate.json", PERIGEE_EMBEDDED(perigee_vectors_validate)},
+        {"schema.json", PERIGEE_EMBEDDED(perigee_vectors_schema)},
     }};
     for (const auto& [key, text] : files) {
       if (key == name) document = parse_json(text);
