@@ -7,6 +7,7 @@
 #include "server/api/request.h"
 #include "text/grammar.h"
 #include "text/render.h"
+#include "verify/endpoint/case_body.h"
 #include "verify/endpoint/schema_order.h"
 
 namespace perigee::cli {
@@ -129,26 +130,6 @@ class SchemaSuite {
 
 constexpr std::int64_t kContextTokens = 4096;
 
-std::string replace_all(std::string text, std::string_view from, const std::string& to) {
-  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
-    text.replace(at, from.size(), to);
-  }
-  return text;
-}
-
-// @REPEAT('text',CONTEXT) in a string: the text as often as the context has tokens.
-std::string expand_repeats(std::string body) {
-  constexpr std::string_view kOpen = "@REPEAT('";
-  constexpr std::string_view kClose = "',CONTEXT)";
-  const std::size_t begin = body.find(kOpen);
-  const std::size_t end = body.find(kClose);
-  if (begin == std::string::npos || end == std::string::npos) return body;
-  const std::string unit = body.substr(begin + kOpen.size(), end - begin - kOpen.size());
-  std::string repeated;
-  for (std::int64_t i = 0; i < kContextTokens; ++i) repeated += unit;
-  return body.replace(begin, end + kClose.size() - begin, repeated);
-}
-
 // What a server adds to validate(): the prompt is rendered and must fit.
 std::optional<api::ApiError> check_prompt(const std::string& body, const api::ApiConfig& config) {
   const auto json = api::parse_body(body);
@@ -250,7 +231,7 @@ VectorReport validate_suite(const Json& document) {
                   : mode == "lenient" ? api::ApiMode::kLenient
                                       : api::ApiMode::kNormal;
     std::string body = item.contains("raw_body") ? item.at("raw_body").get<std::string>() : item.at("body").dump();
-    body = expand_repeats(replace_all(std::move(body), "\"MODEL\"", "\"kimi-k3\""));
+    body = verify::case_body(std::move(body), "kimi-k3", kContextTokens);
     auto error = api::validate(path, body, config);
     if (!error && path == "/v1/chat/completions") error = check_prompt(body, config);
     report.add(item.at("id").get<std::string>(),

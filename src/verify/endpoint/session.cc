@@ -280,10 +280,10 @@ void Session::switch_thinking_off(Json& body) const {
   if (thinking_off_ == "template") body["chat_template_kwargs"] = {{"thinking", false}};
 }
 
-Json Session::plain(const std::string& text, std::int64_t max_tokens) const {
+Json Session::plain(const std::string& text, std::int64_t max_tokens, bool thinking) const {
   Json body = {{"messages", {{{"role", "user"}, {"content", text}}}}, {"max_tokens", max_tokens}};
   if (deterministic_) body["temperature"] = 0;
-  switch_thinking_off(body);
+  if (!thinking) switch_thinking_off(body);
   return body;
 }
 

@@ -1,6 +1,8 @@
 // One endpoint as the suites see it: requests, and answers of both transports in one form. Internal to the suites.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +34,7 @@ struct ChatAnswer {
 
   bool ok() const { return status == 200; }
   bool cut() const { return finish == "length"; }
+  std::string refusal() const { return ok() ? "" : fmt::format("status {}: {}", status, error); }
 };
 
 class Session {
@@ -52,13 +55,14 @@ class Session {
   // `body` without model; `stream` adds stream and include_usage.
   Result<ChatAnswer> chat(Json body, bool stream = false);
 
-  // A chat body with one user message, temperature 0 where that is accepted, and thinking off where it can be.
-  Json plain(const std::string& text, std::int64_t max_tokens) const;
-  void switch_thinking_off(Json& body) const;
+  // A chat body with one user message, temperature 0 where that is accepted, and thinking off where it can be, unless
+  // `thinking`.
+  Json plain(const std::string& text, std::int64_t max_tokens, bool thinking = false) const;
 
  private:
   explicit Session(HttpClient client) : client_(std::move(client)) {}
   Status probe(const std::string& model);
+  void switch_thinking_off(Json& body) const;
 
   HttpClient client_;
   std::string model_;

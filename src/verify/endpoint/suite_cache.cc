@@ -26,7 +26,7 @@ std::string fresh_nonce() {
 }
 
 std::string cache_problem(const ChatAnswer& answer) {
-  if (!answer.ok()) return fmt::format("status {}: {}", answer.status, answer.error);
+  if (!answer.ok()) return answer.refusal();
   return answer.faults.empty() ? "" : answer.faults.front();
 }
 

@@ -18,14 +18,8 @@ constexpr ChatPrompt kChatPrompts[] = {
     {"code", "Write a C function that reverses a string in place."},
 };
 
-void set_thinking(Json& body, bool thinking) {
-  if (!thinking) return;
-  body.erase("thinking");
-  body.erase("chat_template_kwargs");
-}
-
 std::string faults_of(const ChatAnswer& answer) {
-  if (!answer.ok()) return fmt::format("status {}: {}", answer.status, answer.error);
+  if (!answer.ok()) return answer.refusal();
   return fmt::format("{}", fmt::join(answer.faults, "; "));
 }
 
@@ -97,8 +91,7 @@ Status run_streaming(const SuiteContext& context) {
   for (const ChatPrompt& prompt : kChatPrompts) {
     for (const bool thinking : {false, true}) {
       const std::string id = std::string(prompt.id) + (thinking ? ".thinking" : "");
-      Json body = session.plain(prompt.text, kChatTokens);
-      set_thinking(body, thinking);
+      const Json body = session.plain(prompt.text, kChatTokens, thinking);
       PERIGEE_ASSIGN_OR_RETURN(const ChatAnswer whole, session.chat(body));
       PERIGEE_ASSIGN_OR_RETURN(const ChatAnswer stream, session.chat(body, true));
       const std::string faults = faults_of(whole);

@@ -102,8 +102,7 @@ Status run_logprobs(const SuiteContext& context) {
   PERIGEE_ASSIGN_OR_RETURN(const Answers own, ask_all(session));
   const ChatAnswer& first = own.front().second;
   if (!first.ok() || first.tokens.empty()) {
-    context.add(cases.not_offered(first.ok() ? "answers have no logprobs"
-                                             : fmt::format("status {}: {}", first.status, first.error)));
+    context.add(cases.not_offered(first.ok() ? "answers have no logprobs" : first.refusal()));
     return {};
   }
   if (!options.save_reference.empty()) {
@@ -135,8 +134,8 @@ Status run_logprobs(const SuiteContext& context) {
       continue;
     }
     std::string note;
-    const std::string difference = answer.ok() ? compare_answers(*reference, answer, options.tolerance, note)
-                                               : fmt::format("status {}: {}", answer.status, answer.error);
+    const std::string difference =
+        answer.ok() ? compare_answers(*reference, answer, options.tolerance, note) : answer.refusal();
     cases.add(id, difference);
     detail += fmt::format("{}{}: {}", detail.empty() ? "" : "; ", id, note.empty() ? "-" : note);
   }

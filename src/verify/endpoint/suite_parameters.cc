@@ -2,34 +2,17 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "verify/endpoint/case_body.h"
 #include "verify/endpoint/session.h"
 
 namespace perigee::verify {
 namespace {
 
 constexpr std::int64_t kUnknownContext = 131072;
-constexpr std::size_t kLongestRepeat = std::size_t{16} << 20;
 
-void replace_in(std::string& text, std::string_view from, const std::string& to) {
-  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
-    text.replace(at, from.size(), to);
-  }
-}
-
-// "MODEL" becomes the served name, @REPEAT('text',CONTEXT) the text as often as the context has tokens.
-std::string expanded_body(const Json& item, const Session& session) {
-  std::string body = item.contains("raw_body") ? item["raw_body"].get<std::string>() : item["body"].dump();
-  replace_in(body, "\"MODEL\"", Json(session.model()).dump());
-  constexpr std::string_view kOpen = "@REPEAT('";
-  constexpr std::string_view kClose = "',CONTEXT)";
-  const std::size_t begin = body.find(kOpen);
-  const std::size_t end = body.find(kClose);
-  if (begin == std::string::npos || end == std::string::npos) return body;
-  const std::string unit = body.substr(begin + kOpen.size(), end - begin - kOpen.size());
-  const std::int64_t context = session.context_tokens() > 0 ? session.context_tokens() : kUnknownContext;
-  std::string repeated;
-  for (std::int64_t i = 0; i < context && repeated.size() < kLongestRepeat; ++i) repeated += unit;
-  return body.replace(begin, end + kClose.size() - begin, repeated);
+std::string body_of(const Json& item, const Session& session) {
+  return case_body(item.contains("raw_body") ? item["raw_body"].get<std::string>() : item["body"].dump(),
+                   session.model(), session.context_tokens() > 0 ? session.context_tokens() : kUnknownContext);
 }
 
 std::string first_param(const std::string& param) {
@@ -90,8 +73,7 @@ Status run_parameters(const SuiteContext& context) {
     Path& path = found->second;
     if (!path.offered) continue;
     const std::string id = item["id"];
-    PERIGEE_ASSIGN_OR_RETURN(const HttpReply reply,
-                             context.session->post_text(name, expanded_body(item, *context.session)));
+    PERIGEE_ASSIGN_OR_RETURN(const HttpReply reply, context.session->post_text(name, body_of(item, *context.session)));
     std::string wording;
     std::string difference = judge_reply(item["expect"], reply, wording);
     // Cases whose note says that a server may accept the request.

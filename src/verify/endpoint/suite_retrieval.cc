@@ -46,7 +46,7 @@ Status run_retrieval(const SuiteContext& context) {
       PERIGEE_ASSIGN_OR_RETURN(const ChatAnswer answer, session.chat(session.plain(text, kRetrievalTokens)));
       seen = std::max(seen, answer.prompt_tokens);
       const std::string id = fmt::format("depth {:.0f} %", depth * 100);
-      cases.add(id, !answer.ok() ? fmt::format("status {}: {}", answer.status, answer.error)
+      cases.add(id, !answer.ok() ? answer.refusal()
                     : (answer.content + answer.reasoning).find(number) != std::string::npos
                         ? ""
                         : fmt::format("expected {}, found {}", number, shown_text(answer.content)));

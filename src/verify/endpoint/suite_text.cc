@@ -132,7 +132,7 @@ Status check_prompt_tokens(const SuiteContext& context, const std::vector<const 
     }
     PERIGEE_ASSIGN_OR_RETURN(const ChatAnswer answer, context.session->chat(prompt_body(*item)));
     if (!answer.ok()) {
-      cases.add(id, fmt::format("status {}: {}", answer.status, answer.error));
+      cases.add(id, answer.refusal());
       continue;
     }
     if (answer.prompt_tokens < 0) {

@@ -50,7 +50,7 @@ std::string arguments_difference(const Json& schema, const std::string& text) {
 }
 
 std::string call_difference(const ChatAnswer& answer, const std::string& name, const Json& schema) {
-  if (!answer.ok()) return fmt::format("status {}: {}", answer.status, answer.error);
+  if (!answer.ok()) return answer.refusal();
   if (!answer.faults.empty()) return answer.faults.front();
   if (answer.calls.size() != 1) return fmt::format("expected one call, found {}", answer.calls.size());
   const AnswerCall& call = answer.calls.front();
@@ -97,9 +97,7 @@ Status check_choices(const SuiteContext& context) {
   const Json tools = Json::array({look_up_tool("look_up", schema)});
   Cases cases("tools", "tool_choice");
   PERIGEE_ASSIGN_OR_RETURN(const ChatAnswer none, context.session->chat(forced_call(*context.session, tools, "none")));
-  cases.add("none", !none.ok()           ? fmt::format("status {}: {}", none.status, none.error)
-                    : none.calls.empty() ? ""
-                                         : "a call was made");
+  cases.add("none", !none.ok() ? none.refusal() : none.calls.empty() ? "" : "a call was made");
   Json any = forced_call(*context.session, tools, "required");
   any["parallel_tool_calls"] = false;
   PERIGEE_ASSIGN_OR_RETURN(const ChatAnswer required, context.session->chat(any));
@@ -119,7 +117,7 @@ Status check_choices(const SuiteContext& context) {
                                     {"function", {{"name", "look_up"}, {"arguments", R"({"unit":"celsius"})"}}}}}}});
   history["messages"].push_back({{"role", "tool"}, {"tool_call_id", "look_up:0"}, {"content", "21 degrees"}});
   PERIGEE_ASSIGN_OR_RETURN(const ChatAnswer after, context.session->chat(history));
-  cases.add("a result is accepted", after.ok() ? "" : fmt::format("status {}: {}", after.status, after.error));
+  cases.add("a result is accepted", after.refusal());
   context.add(cases.finish());
   return {};
 }
@@ -147,8 +145,7 @@ Status run_schemas(const SuiteContext& context) {
     if (answer.ok() && answer.cut()) {
       bound.skip(std::string(entry.id) + ": cut after " + std::to_string(kToolTokens) + " tokens");
     } else {
-      bound.add(entry.id, answer.ok() ? arguments_difference(schema, answer.content)
-                                      : fmt::format("status {}: {}", answer.status, answer.error));
+      bound.add(entry.id, answer.ok() ? arguments_difference(schema, answer.content) : answer.refusal());
     }
   }
   context.add(bound.finish());
