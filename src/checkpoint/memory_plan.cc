@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "base/tokens.h"
 
 namespace perigee {
 namespace {
-
-constexpr std::int64_t kPageTokens = 64;
 
 void count(KindBytes& kind, std::int64_t bytes, Dtype dtype) {
   ++kind.tensors;

@@ -200,8 +200,7 @@ void register_inspect(const CommandGroups& groups, int& exit_code) {
     }
     const auto report = inspect(arguments->directory);
     if (!report.ok()) {
-      fmt::print(stderr, "perigee inspect: {}\n", report.status().message());
-      exit_code = exit_code_of(report.status());
+      exit_code = command_failed("inspect", report.status());
     } else if (arguments->json) {
       fmt::print("{}\n", to_json(*report).dump(1));
     } else {

@@ -130,9 +130,7 @@ void add_cpu_options(CLI::App& command, CpuArguments& a) {
 
 int fit_cpu(const PlanArguments& plan, const CpuArguments& cpu) {
   const auto code = plan_cpu_server(plan, cpu);
-  if (code.ok()) return *code;
-  fmt::print(stderr, "perigee plan fit: {}\n", code.status().message());
-  return exit_code_of(code.status());
+  return code.ok() ? *code : command_failed("plan fit", code.status());
 }
 
 }  // namespace perigee::cli

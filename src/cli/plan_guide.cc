@@ -15,9 +15,9 @@ int run(const std::string& node) {
     known.push_back(guide.node);
     if (guide.node != node) continue;
     const auto text = planner::write_guide(planner::built_in_catalogue(), guide);
-    if (text.ok()) fmt::print("{}", *text);
-    if (!text.ok()) fmt::print(stderr, "perigee plan guide: {}\n", text.status().message());
-    return exit_code_of(text.status());
+    if (!text.ok()) return command_failed("plan guide", text.status());
+    fmt::print("{}", *text);
+    return 0;
   }
   fmt::print(stderr, "perigee plan guide: no guide for '{}'; there is one for", node);
   for (const auto name : known) fmt::print(stderr, " {}", name);

@@ -45,8 +45,7 @@ void register_synth(const CommandGroups& groups, int& exit_code) {
   command->callback([arguments, &exit_code] {
     const auto summary = run(*arguments);
     if (!summary.ok()) {
-      fmt::print(stderr, "perigee synth: {}\n", summary.status().message());
-      exit_code = exit_code_of(summary.status());
+      exit_code = command_failed("synth", summary.status());
       return;
     }
     fmt::print("{}: {} tensors, {}, {} file{}\n", arguments->out, summary->tensors, format_bytes(summary->bytes),

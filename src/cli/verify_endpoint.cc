@@ -108,8 +108,8 @@ Status run_endpoint(EndpointArguments& arguments, int& exit_code) {
 void run_endpoint_command(EndpointArguments& arguments, int& exit_code) {
   const Status status = run_endpoint(arguments, exit_code);
   if (status.ok()) return;
-  std::fprintf(stderr, "perigee verify endpoint: %s\n", status.message().c_str());
-  exit_code = 2;
+  command_failed("verify endpoint", status);
+  exit_code = 2;  // 1 means that a check failed
 }
 
 }  // namespace

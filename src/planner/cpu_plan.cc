@@ -4,6 +4,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/checked.h"
+#include "base/tokens.h"
 #include "planner/yaml_fields.h"
 
 namespace perigee::planner {
@@ -11,7 +13,6 @@ namespace {
 
 constexpr std::size_t kCpuDataLimit = std::size_t{1} << 20;
 constexpr double kUsableShare = 0.9;  // of the installed memory: the engine's own default
-constexpr double kEnginePageTokens = 64;
 
 double real(std::int64_t value) {
   return static_cast<double>(value);
@@ -139,9 +140,7 @@ Result<CpuCatalogue> load_cpus(const std::string& directory) {
   CpuCatalogue out;
   Status status;
   Fields f(root, kFile, status);
-  std::string schema;
-  f.read("schema", schema);
-  if (schema != "perigee.cpus.1") return invalid_argument("{}: expected 'schema: perigee.cpus.1'", kFile);
+  PERIGEE_RETURN_IF_ERROR(f.expect_schema("perigee.cpus.1"));
   read_sourced(f, "compute", out.compute);
   read_sourced(f, "memory", out.memory);
   f.read("interval_low", out.interval_low, 0.01, 1);
@@ -175,7 +174,7 @@ Result<CpuReport> plan_cpu(const CpuCatalogue& cpus, const CpuSetup& s) {
   const double before_sequences = out.need;
   out.bytes_per_token = cache_bytes_per_token(shape, 2) + index_bytes_per_token(shape, 2);
   out.bytes_per_sequence = real(state_bytes_per_sequence(shape, 4));
-  const double pages = std::ceil(real(s.context) / kEnginePageTokens) * kEnginePageTokens * out.bytes_per_token;
+  const double pages = real(ceil_div(s.context, kPageTokens)) * real(kPageTokens) * out.bytes_per_token;
   add_cpu_line(out, "recurrent states", real(s.sequences) * out.bytes_per_sequence,
                fmt::format("{} sequences x {:.1f} MB", s.sequences, out.bytes_per_sequence / 1e6));
   add_cpu_line(out, "key pages", real(s.sequences) * pages,

@@ -56,9 +56,7 @@ Result<std::vector<PublishedLayout>> load_layouts(const std::string& directory) 
   PERIGEE_ASSIGN_OR_RETURN(const YAML::Node root, load_yaml(text, kFile, std::size_t{4} << 20));
   Status status;
   Fields fields(root, kFile, status);
-  std::string schema;
-  fields.read("schema", schema);
-  if (schema != "perigee.layouts.1") return invalid_argument("{}: expected 'schema: perigee.layouts.1'", kFile);
+  PERIGEE_RETURN_IF_ERROR(fields.expect_schema("perigee.layouts.1"));
   std::vector<PublishedLayout> out;
   for (const auto& node : fields.child("layouts")) read_layout(node, kFile, status, out.emplace_back());
   fields.done();

@@ -110,11 +110,7 @@ Result<MeasurementSet> load_measurements(const std::string& directory) {
   MeasurementSet out;
   Status status;
   Fields fields(root, kFile, status);
-  std::string schema;
-  fields.read("schema", schema);
-  if (schema != "perigee.measurements.1") {
-    return invalid_argument("{}: expected 'schema: perigee.measurements.1'", kFile);
-  }
+  PERIGEE_RETURN_IF_ERROR(fields.expect_schema("perigee.measurements.1"));
   for (const auto& node : fields.child("measurements")) read_row(node, kFile, status, out.rows.emplace_back());
   for (const auto& node : fields.child("excluded")) {
     Fields f(node, kFile, status);

@@ -63,6 +63,13 @@ void Fields::require(const char* key) {
   if (status_.ok() && !has(key)) fail(node_, fmt::format("the key '{}' is missing", key));
 }
 
+Status Fields::expect_schema(std::string_view expected) {
+  std::string schema;
+  read("schema", schema);
+  if (schema != expected) return invalid_argument("{}: expected 'schema: {}'", origin_, expected);
+  return {};
+}
+
 void Fields::read(const char* key, std::string& out) {
   const YAML::Node value = get(key);
   if (!value.IsDefined()) return;

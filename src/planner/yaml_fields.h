@@ -36,6 +36,8 @@ class Fields {
   YAML::Node child(const char* key);
   bool has(const char* key) const;
   void require(const char* key);
+  // Refuses a document whose `schema` is another one.
+  Status expect_schema(std::string_view expected);
   void ignore(const char* key) { seen_.insert(key); }
   void fail(const YAML::Node& at, std::string_view what);
   void done();
