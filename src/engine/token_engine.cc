@@ -484,7 +484,7 @@ void TokenEngine::run_step(std::vector<Work>& work) {
     if (segments[i].logits == WantLogits::kLast) logits = output.logits.subspan(logits_row++ * vocab, vocab);
     after_forward(work[i], output.final_rows.subspan(i * hidden, hidden), logits);
   }
-  counters_.extra["sample_seconds"] += seconds_since(start) - seconds;
+  sums_.sample_seconds += seconds_since(start) - seconds;
 }
 
 // The work that the step's time is compared with: reads bound decoding, arithmetic bounds prefill.
@@ -499,9 +499,9 @@ void TokenEngine::record_cost(std::span<const Segment> segments, bool prefill) {
   }
   const auto count = static_cast<std::int64_t>(segments.size());
   if (prefill) {
-    counters_.extra["prefill_flops"] += flops;
+    sums_.prefill_flops += flops;
   } else {
-    counters_.extra["decode_read_bytes"] += cost_.bytes(depth / count, count);
+    sums_.decode_read_bytes += cost_.bytes(depth / count, count);
   }
 }
 
@@ -560,7 +560,7 @@ void TokenEngine::start_generation(Request& request, std::span<const float> logi
 
 void TokenEngine::sample(Request& request, Branch& branch, std::span<const float> logits) {
   auto drawn = branch.sampler->sample(logits, branch.constraint.get());
-  counters_.extra["grammar_mask_seconds"] += branch.sampler->mask_seconds();
+  sums_.grammar_mask_seconds += branch.sampler->mask_seconds();
   if (!drawn.ok()) {
     fail_request(request, drawn.status());
     return;
@@ -637,6 +637,10 @@ void TokenEngine::publish_stats() {
   }
   const std::int64_t capacity = std::max<std::int64_t>(pages_->capacity_pages(), 1);
   stats.kv_usage = 1.0 - static_cast<double>(pages_->free_pages()) / static_cast<double>(capacity);
+  stats.extra["sample_seconds"] = sums_.sample_seconds;
+  stats.extra["grammar_mask_seconds"] = sums_.grammar_mask_seconds;
+  stats.extra["prefill_flops"] = sums_.prefill_flops;
+  stats.extra["decode_read_bytes"] = sums_.decode_read_bytes;
   stats.extra["inter_token_gap_p50_seconds"] = gaps_.percentile(0.5);
   stats.extra["inter_token_gap_p99_seconds"] = gaps_.percentile(0.99);
   if (cache_ != nullptr) {

@@ -93,6 +93,14 @@ class TokenEngine : public Engine {
   std::map<std::string, std::int64_t> served_;  // tokens computed by tenant
   double audit_credit_ = 0;
   EngineStats counters_;
+  // Grow with every token or step; publish_stats() gives them their names.
+  struct Sums {
+    double sample_seconds = 0;
+    double grammar_mask_seconds = 0;
+    double prefill_flops = 0;
+    double decode_read_bytes = 0;
+  };
+  Sums sums_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
