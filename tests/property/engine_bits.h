@@ -95,6 +95,19 @@ class EngineBits : public testing::TestWithParam<std::string> {
     return std::move(*engine);
   }
 
+  // The least memory whose plan runs options.max_branches: pages and snapshots have hardly any room.
+  std::int64_t least_memory(EngineOptions options) const {
+    const StateLayout layout(checkpoint_->config(), KeyFormat::kBf16);
+    std::int64_t low = 0;
+    std::int64_t high = options.memory_bytes;
+    while (high - low > 4096) {
+      options.memory_bytes = (low + high) / 2;
+      const auto plan = plan_engine_memory(*checkpoint_, layout, options);
+      (plan.ok() && plan->branches >= options.max_branches ? high : low) = options.memory_bytes;
+    }
+    return high;
+  }
+
   static Reply one(Engine& engine, GenerationRequest request, CacheReport* report = nullptr) {
     Collector collector;
     auto handle = engine.submit(std::move(request), collector.sink(0));

@@ -65,22 +65,14 @@ TEST_P(EngineBits, DiskAndRestart) {
 }
 
 TEST_P(EngineBits, PreemptedAndEvicted) {
-  // The smallest memory whose plan runs six branches. Requests that together need a quarter more than its pages push
-  // each other (and the cache) out while they run.
+  // Requests that together need a quarter more than the pages of six branches push each other (and the cache) out while
+  // they run.
   constexpr std::size_t kCount = 6;
   EngineOptions options = options_;
   const StateLayout layout(checkpoint_->config(), KeyFormat::kBf16);
   options.max_branches = kCount;
-  const auto plan_of = [&] { return plan_engine_memory(*checkpoint_, layout, options); };
-  std::int64_t low = 0;
-  std::int64_t high = options.memory_bytes;
-  while (high - low > 4096) {
-    options.memory_bytes = (low + high) / 2;
-    const auto plan = plan_of();
-    (plan.ok() && plan->branches >= options.max_branches ? high : low) = options.memory_bytes;
-  }
-  options.memory_bytes = high;
-  const auto plan = plan_of();
+  options.memory_bytes = least_memory(options);
+  const auto plan = plan_engine_memory(*checkpoint_, layout, options);
   ASSERT_TRUE(plan.ok());
   const auto share = static_cast<std::size_t>(plan->pages / layout.page_bytes * kPageTokens) / kCount;
   const auto request_of = [share](std::size_t i) {

@@ -87,15 +87,7 @@ TEST_P(CacheTraps, ObjectsOnTheirWayToDiskAreWholeWhenTheyAreRead) {
   options.cache.disk.directory = directory.string();
   options.cache.disk.budget_bytes = std::int64_t{1} << 30;
   options.cache.disk.write_bytes_per_day = 0;
-  const StateLayout layout(checkpoint_->config(), KeyFormat::kBf16);
-  std::int64_t low = 0;
-  std::int64_t high = options.memory_bytes;
-  while (high - low > 4096) {
-    options.memory_bytes = (low + high) / 2;
-    const auto plan = plan_engine_memory(*checkpoint_, layout, options);
-    (plan.ok() && plan->branches >= options.max_branches ? high : low) = options.memory_bytes;
-  }
-  options.memory_bytes = high;
+  options.memory_bytes = least_memory(options);
   const auto engine = open(options);
   const std::vector<TokenId> common = make_prompt(500, 70);
   const auto prompt_of = [&](std::size_t i) {
