@@ -37,13 +37,16 @@ std::uint8_t nibble(const std::byte* row, std::int64_t column) {
 
 }  // namespace
 
+float weight_scale(const Matrix& w, std::int64_t row, std::int64_t column) {
+  if (w.scale_format == ScaleFormat::kNone) return 1.0F;
+  const bool blocks = w.format == WeightFormat::kFp8Block;
+  const std::int64_t group = w.format == WeightFormat::kMxfp4 ? 32 : blocks ? 128 : w.group;
+  return scale_at(w.scales + (blocks ? row / 128 : row) * w.scale_row_bytes, w.scale_format, column / group);
+}
+
 void dequantize(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t end, float* out) {
   const std::byte* data = w.data + row * w.row_bytes;
-  const std::int64_t scale_row = w.format == WeightFormat::kFp8Block ? row / 128 : row;
-  const std::byte* scales = w.scales == nullptr ? nullptr : w.scales + scale_row * w.scale_row_bytes;
-  const auto scale = [&](std::int64_t column, std::int64_t group) {
-    return scale_at(scales, w.scale_format, column / group);
-  };
+  const auto scale = [&](std::int64_t column) { return weight_scale(w, row, column); };
   switch (w.format) {
     case WeightFormat::kF32:
       std::memcpy(out, data + begin * 4, static_cast<std::size_t>(end - begin) * sizeof(float));
@@ -52,21 +55,20 @@ void dequantize(const Matrix& w, std::int64_t row, std::int64_t begin, std::int6
       for (std::int64_t c = begin; c < end; ++c) out[c - begin] = to_float(load<bf16>(data, c));
       return;
     case WeightFormat::kMxfp4:
-      for (std::int64_t c = begin; c < end; ++c) out[c - begin] = kE2m1[nibble(data, c)] * scale(c, 32);
+      for (std::int64_t c = begin; c < end; ++c) out[c - begin] = kE2m1[nibble(data, c)] * scale(c);
       return;
     case WeightFormat::kInt4Group:
       for (std::int64_t c = begin; c < end; ++c) {
-        out[c - begin] = static_cast<float>(static_cast<int>(nibble(data, c)) - 8) * scale(c, w.group);
+        out[c - begin] = static_cast<float>(static_cast<int>(nibble(data, c)) - 8) * scale(c);
       }
       return;
     case WeightFormat::kInt8Group:
       for (std::int64_t c = begin; c < end; ++c) {
-        out[c - begin] = static_cast<float>(static_cast<int>(load<std::uint8_t>(data, c)) - 128) * scale(c, w.group);
+        out[c - begin] = static_cast<float>(static_cast<int>(load<std::uint8_t>(data, c)) - 128) * scale(c);
       }
       return;
     case WeightFormat::kFp8Block:
-      for (std::int64_t c = begin; c < end; ++c)
-        out[c - begin] = e4m3_to_float(load<std::uint8_t>(data, c)) * scale(c, 128);
+      for (std::int64_t c = begin; c < end; ++c) out[c - begin] = e4m3_to_float(load<std::uint8_t>(data, c)) * scale(c);
       return;
     case WeightFormat::kNone:
       break;

@@ -30,6 +30,11 @@ void* operator new(std::size_t bytes) {
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return counted(bytes, static_cast<std::size_t>(alignment));
 }
+#if defined(__GNUC__) && !defined(__clang__)
+// With sanitizers these are not inlined as a pair, and the compiler takes them for mismatched ones.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+#endif
+
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }

@@ -7,7 +7,7 @@ const Kernels& avx2_kernels() {
   static constexpr Kernels kTable = {
       .isa = "avx2",
       .gemm = avx2::gemm,
-      .gemm_bf16 = avx2::gemm,
+      .gemm_bf16 = avx2::gemm_bf16,
       .gemm_transposed = avx2::gemm_transposed,
       .rms_norm = avx2::rms_norm,
       .layer_norm = avx2::layer_norm,

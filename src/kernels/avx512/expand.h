@@ -23,11 +23,11 @@ void expand(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t 
 
 struct RowBases {
   const std::byte* low;
-  const std::byte* high;  // row 3
+  const std::byte* high;  // row 3, so that addresses need two registers and a stride
   std::int64_t stride;
   RowBases(const std::byte* first, std::int64_t row_stride)
       : low(first), high(first + 3 * row_stride), stride(row_stride) {}
-  const std::byte* row(int r) const { return r < 3 ? low + r * stride : high + (r - 3) * stride; }
+  const std::byte* row(int r) const { return r < 3 ? low + r * stride : high; }
 };
 
 struct F32Decoder {

@@ -7,7 +7,7 @@ const Kernels& avx512_kernels() {
   static constexpr Kernels kTable = {
       .isa = "avx512",
       .gemm = avx512::gemm,
-      .gemm_bf16 = avx512::gemm,
+      .gemm_bf16 = avx512::gemm_bf16,
       .gemm_transposed = avx512::gemm_transposed,
       .rms_norm = avx512::rms_norm,
       .layer_norm = avx512::layer_norm,

@@ -7,6 +7,8 @@ namespace perigee::avx512 {
 
 void gemm(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, const float* x, std::int64_t x_stride,
           std::int64_t tokens, float* y, std::int64_t y_stride, Rounding rounding);
+void gemm_bf16(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, const float* x, std::int64_t x_stride,
+               std::int64_t tokens, float* y, std::int64_t y_stride, Rounding rounding);
 void gemm_transposed(const Matrix& w, const float* x, std::int64_t x_stride, std::int64_t tokens, float* y,
                      std::int64_t y_stride, Rounding rounding);
 void rms_norm(const float* x, const float* weight, std::int64_t n, float eps, float* y, NormRounding rounding);

@@ -6,7 +6,7 @@ const Kernels& scalar_kernels() {
   static constexpr Kernels kTable = {
       .isa = "scalar",
       .gemm = scalar::gemm,
-      .gemm_bf16 = scalar::gemm,
+      .gemm_bf16 = scalar::gemm_bf16,
       .gemm_transposed = scalar::gemm_transposed,
       .rms_norm = scalar::rms_norm,
       .layer_norm = scalar::layer_norm,

@@ -4,9 +4,11 @@
 // Which column sits in which lane depends on the weight format alone (expand.h), so tokens, rows and threads never
 // change a bit.
 //
-// One token: rows are decoded in registers, 4 or 6 at a time; bound by reading the weights. Two: four at a time.
+// One or two tokens: rows are decoded in registers, four at a time; bound by reading the weights.
 // More tokens: 16 rows x kBlock columns are expanded to floats once in L2 and multiplied with all tokens in tiles of
 // 4 rows x kTileTokens tokens; bound by FMA.
+
+#include "kernels/wide/panel_prefetch.inl"
 
 namespace perigee::PERIGEE_PATH {
 namespace {
@@ -56,59 +58,13 @@ struct Output {
   Rounding rounding;
 };
 
-// Adds the sums of four rows of one token for the current block; `rows` < 4 at the end of the range.
-inline void emit(const Output& out, std::int64_t token, std::int64_t row, std::int64_t rows, __m128 sums, bool first,
-                 bool last) {
-  float* y = out.y + token * out.stride + row;
-  alignas(16) float part[4] = {0, 0, 0, 0};
-  if (!first) {
-    if (rows == 4) {
-      sums = _mm_add_ps(_mm_loadu_ps(y), sums);
-    } else {
-      for (std::int64_t r = 0; r < rows; ++r) part[r] = y[r];
-      sums = _mm_add_ps(_mm_load_ps(part), sums);
-    }
-  }
+// Adds the sums of four rows of the first token for the current block.
+inline void emit(const Output& out, std::int64_t row, __m128 sums, bool first, bool last) {
+  float* y = out.y + row;
+  if (!first) sums = _mm_add_ps(_mm_loadu_ps(y), sums);
   if (last && out.rounding == Rounding::kBf16) sums = round_bf16(sums);
-  if (rows == 4) {
-    _mm_storeu_ps(y, sums);
-  } else {
-    _mm_store_ps(part, sums);
-    for (std::int64_t r = 0; r < rows; ++r) y[r] = part[r];
-  }
+  _mm_storeu_ps(y, sums);
 }
-
-// Asks for the next panel's bytes a few lines at a time while the tiles of this one compute: the hardware follows one
-// row, not sixteen short pieces.
-class PanelPrefetch {
- public:
-  PanelPrefetch(const Matrix& w, std::int64_t row, std::int64_t rows, std::int64_t k, std::int64_t calls) {
-    if (rows <= 0) return;
-    const std::int64_t columns = w.cols - k < kBlock ? w.cols - k : kBlock;
-    lines_ = (columns * w.row_bytes / w.cols + 63) / 64;
-    at_ = w.data + row * w.row_bytes + k * w.row_bytes / w.cols;
-    stride_ = w.row_bytes;
-    left_ = lines_ * rows;
-    step_ = left_ / (calls > 0 ? calls : 1) + 1;
-  }
-  void advance() {
-    for (std::int64_t i = 0; i < step_ && left_ > 0; ++i, --left_) {
-      _mm_prefetch(reinterpret_cast<const char*>(at_ + 64 * line_), _MM_HINT_T1);
-      if (++line_ == lines_) {
-        line_ = 0;
-        at_ += stride_;
-      }
-    }
-  }
-
- private:
-  const std::byte* at_ = nullptr;
-  std::int64_t stride_ = 0;
-  std::int64_t lines_ = 0;
-  std::int64_t line_ = 0;
-  std::int64_t left_ = 0;
-  std::int64_t step_ = 0;
-};
 
 // All tokens of the chunk times one expanded panel. sums: [tokens][kPanelRows], started by the first block.
 void multiply_panel(const float* panel, std::int64_t rows, const float* packed, std::int64_t tokens,
@@ -185,7 +141,7 @@ void many_tokens(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::
           const std::int64_t next_row = next_block ? row : row + kPanelRows;
           const std::int64_t left = row_end - next_row;
           PanelPrefetch prefetch(w, next_row, left < kPanelRows ? left : kPanelRows, next_block ? k + kBlock : begin,
-                                 padded / 4 * ((count + kTileTokens - 1) / kTileTokens));
+                                 kBlock, padded / 4 * ((count + kTileTokens - 1) / kTileTokens));
           multiply_panel(panel, padded, packed + (k - begin) / kBlock * chunk_size * kStride, count,
                          (columns + kStep - 1) / kStep * (kStep / kLanes), k == 0, prefetch, sums);
         }
@@ -195,24 +151,24 @@ void many_tokens(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::
   }
 }
 
-// kRows rows of one token, decoded on the way from memory to the registers; the activations of a step stay in four
-// registers. Rows beyond the range (kRows = 6 at its end) never occur: the caller hands those to many_tokens.
-template <typename Decoder, int kRows>
+// Four rows of one token, decoded on the way from memory to the registers; the activations of a step stay in four
+// registers.
+template <typename Decoder>
 inline void one_token_rows(const Matrix& w, std::int64_t row, const float* packed, const Output& out) {
   const Decoder decoder(w, row);
   for (std::int64_t k = 0; k < w.cols; k += kBlock) {
     const std::int64_t columns = w.cols - k < kBlock ? w.cols - k : kBlock;
     const std::int64_t first_step = k / kStep;
     const std::int64_t end_step = first_step + columns / kStep;
-    Vec acc[kRows];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) acc[r] = zero();
+    Vec acc[4];
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; ++r) acc[r] = zero();
     for (std::int64_t s = first_step; s < end_step; ++s) {
       Vec x[4];
 #pragma GCC unroll 4
       for (int v = 0; v < 4; ++v) x[v] = load_once(packed + s * kStep + v * kLanes);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int r = 0; r < 4; ++r) {
         Vec ws[4];
         decoder.step(r, s, ws);
 #pragma GCC unroll 4
@@ -221,18 +177,14 @@ inline void one_token_rows(const Matrix& w, std::int64_t row, const float* packe
     }
     if (columns % kStep != 0) {
       alignas(64) float tail[kStep];
-      for (int r = 0; r < kRows; ++r) {
+      for (int r = 0; r < 4; ++r) {
         expand(w, row + r, end_step * kStep, columns % kStep, tail);
         for (int v = 0; v < 4; ++v) {
           acc[r] = fma(load(tail + v * kLanes), load(packed + end_step * kStep + v * kLanes), acc[r]);
         }
       }
     }
-    const bool last = k + kBlock >= w.cols;
-    emit(out, 0, row, 4, sum_lanes(acc[0], acc[1], acc[2], acc[3]), k == 0, last);
-    if constexpr (kRows == 6) {
-      emit(out, 0, row + 4, 2, sum_lanes(acc[4], acc[5], zero(), zero()), k == 0, last);
-    }
+    emit(out, row, sum_lanes(acc[0], acc[1], acc[2], acc[3]), k == 0, k + kBlock >= w.cols);
   }
 }
 
@@ -280,20 +232,21 @@ void two_tokens(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::i
         }
       }
       for (int t = 0; t < 2; ++t) {
-        emit(out, t, row, 4, sum_lanes(acc[0][t], acc[1][t], acc[2][t], acc[3][t]), k == 0, k + kBlock >= w.cols);
+        emit({out.y + t * out.stride, out.stride, out.rounding}, row,
+             sum_lanes(acc[0][t], acc[1][t], acc[2][t], acc[3][t]), k == 0, k + kBlock >= w.cols);
       }
     }
   }
   if (row < row_end) many_tokens(w, order, row, row_end, x, x_stride, 2, out);
 }
 
-template <typename Decoder, int kRows>
+template <typename Decoder>
 void one_token(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::int64_t row_end, const float* x,
                const Output& out) {
   float* packed = scratch(Scratch::kActivations, (w.cols + kStep - 1) / kStep * kStep);
   pack(order, x, w.cols, packed);
   std::int64_t row = row_begin;
-  for (; row + kRows <= row_end; row += kRows) one_token_rows<Decoder, kRows>(w, row, packed, out);
+  for (; row + 4 <= row_end; row += 4) one_token_rows<Decoder>(w, row, packed, out);
   if (row < row_end) many_tokens(w, order, row, row_end, x, w.cols, 1, out);
 }
 
@@ -303,23 +256,16 @@ void gemm(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, const f
           std::int64_t tokens, float* y, std::int64_t y_stride, Rounding rounding) {
   const Output out{y, y_stride, rounding};
   const LaneOrder order = lane_order(w);
-  const auto run = [&]<typename Decoder, int kRows>() {
-    if (tokens == 1) return one_token<Decoder, kRows>(w, order, row_begin, row_end, x, out);
+  const auto run = [&]<typename Decoder>() {
+    if (tokens == 1) return one_token<Decoder>(w, order, row_begin, row_end, x, out);
     if (tokens == 2) return two_tokens<Decoder>(w, order, row_begin, row_end, x, x_stride, out);
     many_tokens(w, order, row_begin, row_end, x, x_stride, tokens, out);
   };
   switch (w.format) {
     case WeightFormat::kBf16:
-      return run.template operator()<Bf16Decoder, 4>();
+      return run.template operator()<Bf16Decoder>();
     case WeightFormat::kF32:
-      return run.template operator()<F32Decoder, 4>();
-    case WeightFormat::kMxfp4:
-      return run.template operator()<Mxfp4Decoder, 6>();
-    case WeightFormat::kInt4Group:
-      if (order == LaneOrder::kNibbles && w.scale_format == ScaleFormat::kBf16) {
-        return run.template operator()<Int4Decoder, 4>();
-      }
-      break;
+      return run.template operator()<F32Decoder>();
     default:
       break;
   }

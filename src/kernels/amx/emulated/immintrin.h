@@ -37,19 +37,6 @@ inline Ints permute_words2(Ints a, Ints at, Ints b) {
   for (int i = 0; i < 32; ++i) out.v[i] = (index.v[i] & 32U) != 0 ? high.v[index.v[i] & 31U] : low.v[index.v[i] & 31U];
   return bits<Ints>(out);
 }
-// Per quarter: elements first, first + 1 of a and b in turn.
-inline Ints unpack32(Ints a, Ints b, int first) {
-  return ints([&](int i) { return (i % 2 == 0 ? a : b).v[i / 4 * 4 + first + i % 4 / 2]; });
-}
-inline Ints unpack64(Ints a, Ints b, int first) {
-  return ints([&](int i) { return (i % 4 < 2 ? a : b).v[i / 4 * 4 + first + i % 2]; });
-}
-inline Ints shuffle_quarters(Ints a, Ints b, int control) {
-  return ints([&](int i) { return (i < 8 ? a : b).v[((control >> (i / 4 * 2)) & 3) * 4 + i % 4]; });
-}
-inline void store_i(void* p, Ints x) {
-  std::memcpy(p, &x, 64);
-}
 
 struct Tile {
   int rows = 0;
@@ -125,14 +112,7 @@ inline void tile_dpbf16(int to, int left, int right) {
 #define _mm512_cvtepu8_epi32 perigee::emulated::widen_bytes
 #define _mm512_permutexvar_epi16 perigee::emulated::permute_words
 #define _mm512_permutex2var_epi16 perigee::emulated::permute_words2
-#define _mm512_unpacklo_epi32(a, b) perigee::emulated::unpack32(a, b, 0)
-#define _mm512_unpackhi_epi32(a, b) perigee::emulated::unpack32(a, b, 2)
-#define _mm512_unpacklo_epi64(a, b) perigee::emulated::unpack64(a, b, 0)
-#define _mm512_unpackhi_epi64(a, b) perigee::emulated::unpack64(a, b, 2)
-#undef _mm512_shuffle_i32x4
-#define _mm512_shuffle_i32x4 perigee::emulated::shuffle_quarters
 #define _mm512_or_si512 perigee::emulated::or_i
-#define _mm512_storeu_si512 perigee::emulated::store_i
 #undef _tile_loadd
 #undef _tile_stored
 #undef _tile_zero

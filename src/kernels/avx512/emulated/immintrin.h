@@ -179,6 +179,53 @@ inline Floats permute2(Floats a, Ints at, Floats b) {
 inline Floats gather(Ints at, const void* base) {
   return floats([&](int i) { return static_cast<const float*>(base)[at.v[i]]; });
 }
+// Per quarter: elements first, first + 1 of a and b in turn.
+inline Ints unpack32(Ints a, Ints b, int first) {
+  return ints([&](int i) { return (i % 2 == 0 ? a : b).v[i / 4 * 4 + first + i % 4 / 2]; });
+}
+inline Ints unpack64(Ints a, Ints b, int first) {
+  return ints([&](int i) { return (i % 4 < 2 ? a : b).v[i / 4 * 4 + first + i % 2]; });
+}
+inline Ints shuffle_quarters(Ints a, Ints b, int control) {
+  return ints([&](int i) { return (i < 8 ? a : b).v[((control >> (i / 4 * 2)) & 3) * 4 + i % 4]; });
+}
+inline void store_i(void* p, Ints x) {
+  std::memcpy(p, &x, 64);
+}
+// Instructions that work within 128 bits, on two halves.
+template <typename Half>
+inline Ints halves(Ints a, Ints b, Half half) {
+  Ints out;
+  for (int i = 0; i < 2; ++i) {
+    const auto load = [i](const Ints& x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x.v) + i); };
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.v) + i, half(load(a), load(b)));
+  }
+  return out;
+}
+inline Ints shuffle_bytes(Ints a, Ints at) {
+  return halves(a, at, [](__m256i x, __m256i y) { return _mm256_shuffle_epi8(x, y); });
+}
+inline Ints maddubs(Ints a, Ints b) {
+  return halves(a, b, [](__m256i x, __m256i y) { return _mm256_maddubs_epi16(x, y); });
+}
+inline Ints madd16(Ints a, Ints b) {
+  return halves(a, b, [](__m256i x, __m256i y) { return _mm256_madd_epi16(x, y); });
+}
+inline Ints add16(Ints a, Ints b) {
+  return halves(a, b, [](__m256i x, __m256i y) { return _mm256_add_epi16(x, y); });
+}
+inline Floats cvt_f(Ints a) {
+  return floats([&](int i) { return static_cast<float>(static_cast<std::int32_t>(a.v[i])); });
+}
+inline Ints four_times(__m128i quarter) {
+  std::uint32_t w[4];
+  std::memcpy(w, &quarter, 16);
+  return ints([&](int i) { return w[i % 4]; });
+}
+inline Ints insert_quarter(Ints a, __m128i quarter, int at) {
+  std::memcpy(a.v + 4 * at, &quarter, 16);
+  return a;
+}
 inline __m256 half(Floats a, int which) {
   return _mm256_loadu_ps(a.v + 8 * which);
 }
@@ -208,6 +255,21 @@ inline Floats widen_quarter(__m128 a) {
 #define _mm512_storeu_ps perigee::emulated::store_f
 #define _mm512_maskz_loadu_ps perigee::emulated::maskz_load
 #define _mm512_mask_storeu_ps perigee::emulated::mask_store
+#define _mm512_unpacklo_epi32(a, b) perigee::emulated::unpack32(a, b, 0)
+#define _mm512_unpackhi_epi32(a, b) perigee::emulated::unpack32(a, b, 2)
+#define _mm512_unpacklo_epi64(a, b) perigee::emulated::unpack64(a, b, 0)
+#define _mm512_unpackhi_epi64(a, b) perigee::emulated::unpack64(a, b, 2)
+#undef _mm512_shuffle_i32x4
+#define _mm512_shuffle_i32x4 perigee::emulated::shuffle_quarters
+#define _mm512_storeu_si512 perigee::emulated::store_i
+#define _mm512_shuffle_epi8 perigee::emulated::shuffle_bytes
+#define _mm512_maddubs_epi16 perigee::emulated::maddubs
+#define _mm512_madd_epi16 perigee::emulated::madd16
+#define _mm512_add_epi16 perigee::emulated::add16
+#define _mm512_cvtepi32_ps perigee::emulated::cvt_f
+#define _mm512_broadcast_i32x4 perigee::emulated::four_times
+#undef _mm512_inserti32x4
+#define _mm512_inserti32x4 perigee::emulated::insert_quarter
 #define _mm512_add_ps perigee::emulated::add
 #define _mm512_sub_ps perigee::emulated::sub
 #define _mm512_mul_ps perigee::emulated::mul
