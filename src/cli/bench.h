@@ -62,7 +62,8 @@ struct BenchOptions {
   std::function<void(const Figure&)> on_figure;  // as soon as it is measured
 };
 
-Roofline measure_roofline(int threads, double budget);
+// `bytes`: what the read bandwidth is measured over; it should be several times the last-level cache.
+Roofline measure_roofline(int threads, double budget, std::int64_t bytes = std::int64_t{512} << 20);
 // `directory`: a checkpoint folder. bf16 activations, weights mapped.
 Result<std::vector<Figure>> bench_model(const std::string& directory, const Kernels& kernels, const Roofline& roofline,
                                         const BenchOptions& options);

@@ -47,21 +47,21 @@ double Roofline::flops_of(std::string_view isa) const {
   return best;
 }
 
-Roofline measure_roofline(int threads, double budget) {
+Roofline measure_roofline(int threads, double budget, std::int64_t bytes) {
   Roofline roof;
   roof.threads = threads;
   ThreadPool pool(threads);
-  constexpr std::int64_t kBytes = std::int64_t{512} << 20;
   constexpr std::int64_t kPiece = std::int64_t{1} << 20;
-  const HugeBuffer buffer(kBytes);
-  std::fill_n(reinterpret_cast<std::uint64_t*>(buffer.data()), kBytes / 8, 0x0123456789ABCDEFULL);
+  const std::int64_t pieces = bytes / kPiece;
+  const HugeBuffer buffer(pieces * kPiece);
+  std::fill_n(reinterpret_cast<std::uint64_t*>(buffer.data()), buffer.size() / 8, 0x0123456789ABCDEFULL);
   std::atomic<std::uint64_t> sink{0};
   const Measured read = measure(threads, budget, [&] {
-    pool.run(kBytes / kPiece, [&](std::int64_t piece, int) {
+    pool.run(pieces, [&](std::int64_t piece, int) {
       sink.fetch_xor(read_probe(buffer.data() + piece * kPiece, kPiece), std::memory_order_relaxed);
     });
   });
-  roof.read = static_cast<double>(kBytes) / read.seconds;
+  roof.read = static_cast<double>(buffer.size()) / read.seconds;
   for (const FlopProbe& probe : runnable_probes()) {
     constexpr std::int64_t kRounds = 1 << 20;
     const Measured burn =

@@ -1,5 +1,8 @@
 // perigee serve [DIR]: the HTTP server over a model.
+#include <malloc.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -23,11 +26,21 @@ server::MachineLimits machine_limits(const EngineFlags& engine) {
   const auto kernels = engine.isa.empty() ? default_kernels() : select_kernels(engine.isa);
   if (!kernels.ok() || (*kernels)->isa == "scalar") return {};
   const int threads = ThreadPool(engine.threads).size();  // 0 asks for one a core
-  const Roofline roofline = measure_roofline(threads, /*budget=*/0.05);
+  std::int64_t bytes = std::int64_t{512} << 20;
+  // Within the memory that was asked for: the weights are mapped and hardly read yet.
+  if (const auto memory = parse_bytes(engine.memory); memory.ok()) bytes = std::min(bytes, *memory / 2);
+  const Roofline roofline = measure_roofline(threads, /*budget=*/0.05, bytes);
   return {.read_bytes = roofline.read, .flops = roofline.flops_of((*kernels)->isa)};
 }
 
+// Key pages, states and replies come and go in sizes from 100 KiB up. In the heaps of malloc they leave holes, a fifth
+// of the plan on a small model; blocks of their own go back to the system.
+void keep_large_blocks_out_of_heaps() {
+  ::mallopt(M_MMAP_THRESHOLD, 128 << 10);
+}
+
 Status serve(const EngineFlags& engine, const ServeFlags& flags) {
+  keep_large_blocks_out_of_heaps();
   PERIGEE_ASSIGN_OR_RETURN(server::RunOptions options, run_options(flags));
   LoadedModel model;  // outlives the server
   return server::run_server(std::move(options), [&]() -> Result<server::ServedModel> {

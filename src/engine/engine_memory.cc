@@ -1,9 +1,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "base/checked.h"
 #include "engine/open_engine.h"
+#include "kernels/scratch.h"
 
 namespace perigee {
 namespace {
@@ -53,7 +55,10 @@ Result<EngineMemory> plan_engine_memory(const Checkpoint& checkpoint, const Stat
   plan.total = options.memory_bytes > 0 ? options.memory_bytes : machine_memory() / 10 * 9;
   for (const TensorView& tensor : checkpoint.tensors()) plan.weights += static_cast<std::int64_t>(tensor.data.size());
   const std::int64_t rows = options.scheduler.max_step_tokens;
-  plan.activations = 4 * (rows * activation_floats(config) + kDefaultBranches * 3 * config.vocab);
+  const std::int64_t threads =
+      options.threads > 0 ? options.threads : static_cast<std::int64_t>(std::thread::hardware_concurrency());
+  plan.activations = 4 * (rows * activation_floats(config) + kDefaultBranches * 3 * config.vocab) +
+                     threads * kScratchSlots * kScratchSlotBytes;
   const std::int64_t state_bytes = layout.recurrent_floats * 4;
   const std::int64_t page_bytes = std::max<std::int64_t>(layout.page_bytes, 1);
   const std::int64_t rest = plan.total - plan.weights - plan.activations;

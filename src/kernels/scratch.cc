@@ -9,12 +9,11 @@ namespace perigee {
 // Huge pages matter here: the operators fill most of L2, which is indexed by physical address, and 4 KiB pages from all
 // over memory would evict one another.
 float* scratch(Scratch slot, std::int64_t floats) {
-  thread_local HugeBuffer buffers[5];
+  thread_local HugeBuffer buffers[kScratchSlots];
   HugeBuffer& buffer = buffers[static_cast<int>(slot)];
   const std::int64_t bytes = floats * 4;
   if (buffer.size() < bytes) {
-    constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
-    buffer = HugeBuffer((bytes + kHugePage - 1) / kHugePage * kHugePage);
+    buffer = HugeBuffer((bytes + kScratchSlotBytes - 1) / kScratchSlotBytes * kScratchSlotBytes);
     if (buffer.data() == nullptr) std::abort();
   }
   return reinterpret_cast<float*>(buffer.data());
