@@ -47,6 +47,12 @@ if(PERIGEE_SANITIZE)
   endif()
 endif()
 
+# ThreadSanitizer slows the products of the property tests some thirty times.
+set(perigee_test_seconds 900)
+if(PERIGEE_SANITIZE STREQUAL thread)
+  set(perigee_test_seconds 5400)
+endif()
+
 # perigee_module(NAME [DEPENDS lib...] [NO_PRECOMPILED] [COLD])
 # COLD: compiled with -O1. Where no token waits for the code, -O2 costs a visitor's build a third more and gains nothing.
 # A library perigee_NAME of the folder's *.cc files (sub-folders included), and, where *_test.cc files stand
@@ -86,5 +92,5 @@ function(perigee_test name)
   target_compile_options(perigee_${name}_test PRIVATE -O1 ${perigee_no_flow_warnings_test})
   target_compile_definitions(perigee_${name}_test PRIVATE PERIGEE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND perigee_${name}_test --gtest_brief=1)
-  set_tests_properties(${name} PROPERTIES TIMEOUT 900)
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${perigee_test_seconds})
 endfunction()
