@@ -316,7 +316,9 @@ void TokenEngine::start_waiting() {
       branches += request->ask.n;
       for (const auto& branch : request->branches) {
         if (branch->finished) continue;
-        const auto held = static_cast<std::int64_t>(branch->pages.size());
+        // While a prefix is restored its pages belong to the restorer's thread; they are fewer than the prompt needs.
+        const bool restoring = request->phase == RequestPhase::kRestoring;
+        const std::int64_t held = restoring ? 0 : static_cast<std::int64_t>(branch->pages.size());
         const std::int64_t needs = ceil_div(static_cast<std::int64_t>(branch->tokens.size()), kPageTokens);
         promised += branch->index == 0 || request->forked ? std::max(held, needs) : 1;
         longest += ceil_div(
