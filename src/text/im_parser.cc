@@ -213,11 +213,12 @@ class ImParser : public AnswerParser {
     call_id_.clear();
     arguments_begun_ = false;
     space_.clear();
-    if (id.empty()) {
-      state_ = State::kSection;  // a call without an id cannot be answered
+    const std::string_view name = name_of(id);
+    if (name.empty()) {
+      state_ = State::kSection;  // a call without a name cannot be answered
       return;
     }
-    sink_.begin_call(name_of(id), id, events);
+    sink_.begin_call(name, id, events);
     state_ = State::kArguments;
   }
 

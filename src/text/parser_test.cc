@@ -30,6 +30,8 @@ rc::Gen<std::vector<TokenId>> ids_near_grammar(const Tokenizer& tokenizer, bool 
                            "argument key=d type=boolean",
                            "bogus x=\"1\"",
                            "functions.f:0",
+                           "functions.",
+                           ":0",
                            "{\"a\": 1}",
                            "1e2",
                            "true",
@@ -84,6 +86,24 @@ RC_GTEST_PROP(AnswerParser, TakesAnyIdAtAll, ()) {
   const Tokenizer tokenizer = Tokenizer::embedded(SpecialTable::kK3);
   const auto ids = *rc::gen::container<std::vector<TokenId>>(rc::gen::inRange<TokenId>(-2, 163'842));
   RC_ASSERT(broken_invariant(kDialectK3, tokenizer, {}, ids, 1, false, false) == "");
+}
+
+// Found by fuzzing: an id of nothing but its frame gave a call with an empty name.
+TEST(AnswerParser, DropsAK2CallWithoutAName) {
+  const Tokenizer tokenizer = Tokenizer::embedded(kDialectK2Thinking.specials);
+  const auto ids = tokenizer.encode_with_specials(
+      "<|tool_calls_section_begin|><|tool_call_begin|>functions.:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
+      "<|tool_call_begin|>functions.f:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>");
+  ParserOptions options;
+  options.start = Channel::kResponse;
+  const auto parser = make_answer_parser(kDialectK2Thinking, tokenizer, options);
+  std::vector<AnswerEvent> events;
+  for (const TokenId id : ids) parser->push(id, events);
+  std::vector<std::string> names;
+  for (const AnswerEvent& event : events) {
+    if (event.kind == AnswerEvent::Kind::kCallBegin) names.emplace_back(event.text);
+  }
+  EXPECT_EQ(names, std::vector<std::string>{"f"});
 }
 
 std::vector<TokenId> spelled(const char* text) {
