@@ -29,6 +29,29 @@ TEST(HttpParser, SameResultAtEverySplit) {
   }
 }
 
+// Found by fuzzing: Beast aborts on the last chunk in such pieces.
+TEST(HttpParser, TakesTheLastChunkInAnyPieces) {
+  const std::string head = "POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const std::string body : {"", "3\r\n0\r\n\r\n"}) {
+    const std::string text = head + body + "0\r\n\r\n";
+    for (std::size_t first = head.size(); first <= text.size(); ++first) {
+      for (std::size_t second = first; second <= text.size(); ++second) {
+        HttpRequestParser parser(kSmall);
+        parser.feed(std::string_view(text).substr(0, first));
+        parser.feed(std::string_view(text).substr(first, second - first));
+        parser.feed(std::string_view(text).substr(second));
+        ASSERT_EQ(parser.error_status(), 0) << parser.error();
+        ASSERT_TRUE(parser.done()) << first << " " << second;
+        EXPECT_EQ(parser.request().body, body.empty() ? "" : "0\r\n");
+      }
+    }
+  }
+  HttpRequestParser wrong(kSmall);
+  wrong.feed(head + "0\r\n\n");
+  wrong.feed("GET / HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(wrong.error_status(), 400);
+}
+
 TEST(HttpParser, RefusesWhatIsNotHttp) {
   struct Case {
     std::string text;
