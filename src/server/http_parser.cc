@@ -23,7 +23,6 @@ std::string_view HttpRequest::header(std::string_view name) const {
 }
 
 HttpRequestParser::HttpRequestParser(const HttpLimits& limits) : impl_(std::make_unique<Impl>()), limits_(limits) {
-  impl_->parser.eager(true);
   impl_->parser.header_limit(static_cast<std::uint32_t>(limits.header_bytes));
   impl_->parser.body_limit(limits.body_bytes);
 }
@@ -81,6 +80,9 @@ void HttpRequestParser::feed(std::string_view bytes) {
     if (impl_->parser.is_header_done() && !header_done_) {
       finish_header();
       if (error_status_ != 0) return;
+      // Not sooner: the fields of a chunked body's trailer, which Beast adds to those of the header, would be among
+      // them.
+      impl_->parser.eager(true);
     }
     if (error == http::error::need_more) break;
     if (error == http::error::header_limit) {

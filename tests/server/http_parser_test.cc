@@ -52,6 +52,20 @@ TEST(HttpParser, TakesTheLastChunkInAnyPieces) {
   EXPECT_EQ(wrong.error_status(), 400);
 }
 
+// Found by fuzzing: whole requests had the trailer's fields among their headers, requests in pieces had not.
+TEST(HttpParser, ATrailerNeverBecomesAHeader) {
+  const std::string text =
+      "POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nHost: g\r\nX-Api-Key: k\r\n\r\n";
+  for (std::size_t split = 0; split <= text.size(); ++split) {
+    HttpRequestParser parser(kSmall);
+    parser.feed(std::string_view(text).substr(0, split));
+    parser.feed(std::string_view(text).substr(split));
+    ASSERT_TRUE(parser.done()) << split << " " << parser.error();
+    EXPECT_EQ(parser.request().header("host"), "h");
+    EXPECT_EQ(parser.request().header("x-api-key"), "");
+  }
+}
+
 TEST(HttpParser, RefusesWhatIsNotHttp) {
   struct Case {
     std::string text;
