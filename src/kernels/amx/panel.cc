@@ -4,6 +4,7 @@
 
 #include "kernels/amx/tiles.h"
 #include "kernels/avx512/expand.h"
+#include "kernels/block_integers.h"
 #include "kernels/mxfp4_values.h"
 
 namespace perigee::amx {
@@ -96,7 +97,7 @@ void expand_row(const Matrix& w, std::int64_t row, std::int64_t step, std::int64
                           mxfp4_step(data + (step + s) * kStep / 2, static_cast<std::uint8_t>(scales[step + s])));
     }
   } else {
-    const int shift = w.group >= w.cols ? 62 : __builtin_ctzll(static_cast<std::uint64_t>(w.group)) - 5;
+    const int shift = scale_shift(w);
     for (std::int64_t s = 0; s < steps; ++s) {
       _mm_prefetch(reinterpret_cast<const char*>(data + (step + steps + s) * kStep / 2), _MM_HINT_T1);
       int4_step(data + (step + s) * kStep / 2, bf16_at(scales + 2 * ((step + s) >> shift)), out + s * distance,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/avx2/simd.h"
+#include "kernels/block_integers.h"
 
 namespace perigee::avx2 {
 
@@ -110,7 +111,7 @@ struct Int4Decoder {
   Int4Decoder(const Matrix& w, std::int64_t row)
       : data(w.data + row * w.row_bytes, w.row_bytes),
         scales(w.scales + row * w.scale_row_bytes, w.scale_row_bytes),
-        shift(w.group >= w.cols ? 62 : __builtin_ctzll(static_cast<std::uint64_t>(w.group)) - 5),
+        shift(scale_shift(w)),
         low(both_lanes(kInt4Table.low)),
         high(both_lanes(kInt4Table.high)) {}
   inline void step(int r, std::int64_t s, Vec* out) const {

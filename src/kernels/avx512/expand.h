@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/avx512/simd.h"
+#include "kernels/block_integers.h"
 
 namespace perigee::avx512 {
 
@@ -99,7 +100,7 @@ struct Int4Decoder {
   Int4Decoder(const Matrix& w, std::int64_t row)
       : data(w.data + row * w.row_bytes, w.row_bytes),
         scales(w.scales + row * w.scale_row_bytes, w.scale_row_bytes),
-        shift(w.group >= w.cols ? 62 : __builtin_ctzll(static_cast<std::uint64_t>(w.group)) - 5),
+        shift(scale_shift(w)),
         table(_mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7)) {}
   inline void step(int r, std::int64_t s, Vec* out) const {
     const auto scale = [&](std::int64_t group) {
