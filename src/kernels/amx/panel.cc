@@ -156,7 +156,7 @@ int terms_of(const Matrix& w) {
     case WeightFormat::kMxfp4:
       return 1;
     case WeightFormat::kInt4Group:
-      return avx512::lane_order(w) == avx512::LaneOrder::kNibbles ? 2 : 0;
+      return has_integer_product(w) ? 2 : 0;
     default:
       return 0;
   }

@@ -59,19 +59,8 @@ static std::int64_t expand_steps(const Matrix& w, std::int64_t row, std::int64_t
 }
 
 LaneOrder lane_order(const Matrix& w) {
-  switch (w.format) {
-    case WeightFormat::kBf16:
-      return LaneOrder::kEvenOdd;
-    case WeightFormat::kMxfp4:
-      return LaneOrder::kNibbles;
-    case WeightFormat::kInt4Group: {
-      const bool power_of_two = (w.group & (w.group - 1)) == 0;
-      const bool whole_steps = w.group >= w.cols || (w.group >= kStep && power_of_two);
-      return whole_steps && w.scale_format == ScaleFormat::kBf16 ? LaneOrder::kNibbles : LaneOrder::kNatural;
-    }
-    default:
-      return LaneOrder::kNatural;
-  }
+  if (w.format == WeightFormat::kBf16) return LaneOrder::kEvenOdd;
+  return has_integer_product(w) ? LaneOrder::kNibbles : LaneOrder::kNatural;
 }
 
 void pack(LaneOrder order, const float* x, std::int64_t n, float* out) {
