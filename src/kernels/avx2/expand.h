@@ -11,7 +11,8 @@ static constexpr std::int64_t kStep = 32;
 
 // The GEMM of this path: columns of one partial sum, tokens of one register tile.
 static constexpr std::int64_t kBlock = 512;
-static constexpr int kTileTokens = 3;
+static constexpr int kTileRows = 2;
+static constexpr int kTileTokens = 6;
 
 enum class LaneOrder : std::uint8_t {
   kNatural,
@@ -28,7 +29,8 @@ void pack(LaneOrder order, const float* x, std::int64_t n, float* out);
 // multiple of 32.
 void expand(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t n, float* out);
 
-// Decoders read steps of consecutive rows of one matrix: step(r, s) is step s of row `first + r`, r < 4.
+// Decoders read consecutive rows of one matrix: step(r, s) is step s of row `first + r`, r < 4. Half a step is a pair
+// of vectors, which first() and second() read at its place.
 struct RowBases {
   const std::byte* low;
   const std::byte* high;  // row 3, so that addresses need two registers and a stride
@@ -39,23 +41,47 @@ struct RowBases {
 };
 
 struct F32Decoder {
+  static constexpr std::int64_t kPairBytes = 64;
   RowBases data;
   F32Decoder(const Matrix& w, std::int64_t row) : data(w.data + row * w.row_bytes, w.row_bytes) {}
+  static inline Vec first(const std::byte* pair) { return load(reinterpret_cast<const float*>(pair)); }
+  static inline Vec second(const std::byte* pair) { return load(reinterpret_cast<const float*>(pair) + kLanes); }
   inline void step(int r, std::int64_t s, Vec* out) const {
-    const auto* from = reinterpret_cast<const float*>(data.row(r)) + s * kStep;
-    for (int v = 0; v < 4; ++v) out[v] = load(from + v * kLanes);
+    const std::byte* from = data.row(r) + s * 2 * kPairBytes;
+    for (int v = 0; v < 4; v += 2, from += kPairBytes) {
+      out[v] = first(from);
+      out[v + 1] = second(from);
+    }
   }
 };
+// A panel that expand() filled.
+struct PanelDecoder : F32Decoder {
+  using F32Decoder::F32Decoder;
+};
 
+struct HighHalves {
+  std::uint32_t mask[8];
+};
+alignas(32) static constexpr HighHalves kHighHalves = {
+    {0xFFFF0000, 0xFFFF0000, 0xFFFF0000, 0xFFFF0000, 0xFFFF0000, 0xFFFF0000, 0xFFFF0000, 0xFFFF0000}};
 struct Bf16Decoder {
+  static constexpr std::int64_t kPairBytes = 32;
   RowBases data;
   Bf16Decoder(const Matrix& w, std::int64_t row) : data(w.data + row * w.row_bytes, w.row_bytes) {}
+  static inline Vec first(const std::byte* pair) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(reinterpret_cast<const Int*>(pair)), 16));
+  }
+  // With the mask in memory: a tile has no register for it.
+  static inline Vec second(const std::byte* pair) {
+    Int high = _mm256_loadu_si256(reinterpret_cast<const Int*>(pair));
+    asm("vpand %1, %0, %0" : "+x"(high) : "m"(kHighHalves));
+    return _mm256_castsi256_ps(high);
+  }
   inline void step(int r, std::int64_t s, Vec* out) const {
-    const std::byte* from = data.row(r) + s * (2 * kStep);
-    for (int half = 0; half < 2; ++half) {
-      const Int words = _mm256_loadu_si256(reinterpret_cast<const Int*>(from + 32 * half));
-      out[2 * half] = _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
-      out[2 * half + 1] = _mm256_castsi256_ps(_mm256_blend_epi16(words, _mm256_setzero_si256(), 0x55));
+    const std::byte* from = data.row(r) + s * 2 * kPairBytes;
+    for (int v = 0; v < 4; v += 2, from += kPairBytes) {
+      out[v] = first(from);
+      out[v + 1] = second(from);
     }
   }
 };

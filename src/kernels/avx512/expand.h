@@ -8,8 +8,9 @@ namespace perigee::avx512 {
 
 static constexpr std::int64_t kStep = 64;
 
-// The GEMM of this path: columns of one partial sum, tokens of one register tile (4 x 6 of 32 registers).
+// The GEMM of this path: columns of one partial sum, rows and tokens of one register tile (24 of 32 registers).
 static constexpr std::int64_t kBlock = 1024;
+static constexpr int kTileRows = 4;
 static constexpr int kTileTokens = 6;
 
 enum class LaneOrder : std::uint8_t {
@@ -32,24 +33,40 @@ struct RowBases {
 };
 
 struct F32Decoder {
+  static constexpr std::int64_t kPairBytes = 128;
   RowBases data;
   F32Decoder(const Matrix& w, std::int64_t row) : data(w.data + row * w.row_bytes, w.row_bytes) {}
+  static inline Vec first(const std::byte* pair) { return load(reinterpret_cast<const float*>(pair)); }
+  static inline Vec second(const std::byte* pair) { return load(reinterpret_cast<const float*>(pair) + kLanes); }
   inline void step(int r, std::int64_t s, Vec* out) const {
-    const auto* from = reinterpret_cast<const float*>(data.row(r)) + s * kStep;
-    for (int v = 0; v < 4; ++v) out[v] = load(from + v * kLanes);
+    const std::byte* from = data.row(r) + s * 2 * kPairBytes;
+    for (int v = 0; v < 4; v += 2, from += kPairBytes) {
+      out[v] = first(from);
+      out[v + 1] = second(from);
+    }
   }
+};
+// A panel that expand() filled.
+struct PanelDecoder : F32Decoder {
+  using F32Decoder::F32Decoder;
 };
 
 struct Bf16Decoder {
+  static constexpr std::int64_t kPairBytes = 64;
   RowBases data;
   Bf16Decoder(const Matrix& w, std::int64_t row) : data(w.data + row * w.row_bytes, w.row_bytes) {}
-  inline void step(int r, std::int64_t s, Vec* out) const {
-    const std::byte* from = data.row(r) + s * (2 * kStep);
+  static inline Vec first(const std::byte* pair) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(pair), 16));
+  }
+  static inline Vec second(const std::byte* pair) {
     const Int high = _mm512_set1_epi32(static_cast<int>(0xFFFF0000U));
-    for (int half = 0; half < 2; ++half) {
-      const Int words = _mm512_loadu_si512(from + 64 * half);
-      out[2 * half] = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
-      out[2 * half + 1] = _mm512_castsi512_ps(_mm512_and_si512(words, high));
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(pair), high));
+  }
+  inline void step(int r, std::int64_t s, Vec* out) const {
+    const std::byte* from = data.row(r) + s * 2 * kPairBytes;
+    for (int v = 0; v < 4; v += 2, from += kPairBytes) {
+      out[v] = first(from);
+      out[v + 1] = second(from);
     }
   }
 };

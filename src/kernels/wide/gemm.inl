@@ -4,53 +4,21 @@
 // Which column sits in which lane depends on the weight format alone (expand.h), so tokens, rows and threads never
 // change a bit.
 //
-// One or two tokens: rows are decoded in registers, four at a time; bound by reading the weights.
-// More tokens: 16 rows x kBlock columns are expanded to floats once in L2 and multiplied with all tokens in tiles of
-// 4 rows x kTileTokens tokens; bound by FMA.
+// One or two tokens: four rows at a time are decoded in registers; bound by reading the weights.
+// More tokens: tiles of kTileRows rows x kTileTokens tokens; the activations of a tile stay in L1 while panels of 16
+// rows x kBlock columns go by. bf16 and f32 are decoded in the tile itself, which needs half of the bytes that floats
+// would and pays for any number of tokens; other formats are expanded to a panel of floats once in L2. Bound by reading
+// the weights up to about six tokens, then by FMA.
+#include <type_traits>
 
-#include "kernels/wide/panel_prefetch.inl"
+#include "kernels/wide/panel_rows.inl"
 
 namespace perigee::PERIGEE_PATH {
 namespace {
 
-constexpr std::int64_t kStride = kBlock + 16;  // a power of two apart, rows would share a few sets of L1
-constexpr std::int64_t kPanelRows = 16;
-constexpr std::int64_t kTokenBlock = 2 * kTileTokens;
-constexpr std::int64_t kFewRows = 8;                  // rows that share a block of activations in L1
-constexpr std::int64_t kTokenChunk = 73728 / kBlock;  // packed activations of one chunk: 304 KiB of L2
-
-// 4 rows x kTokens tokens over `vectors` vectors. Rows of w and tokens of x lie kStride floats apart.
-template <int kTokens>
-inline void tile(const float* w, const float* x, std::int64_t vectors, __m128* sums) {
-  Vec acc[4][kTokens];
-#pragma GCC unroll 4
-  for (int r = 0; r < 4; ++r) {
-#pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) acc[r][t] = zero();
-  }
-  for (std::int64_t v = 0; v < vectors; ++v) {
-    Vec xs[kTokens];
-#pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) xs[t] = load_once(x + t * kStride + v * kLanes);
-#pragma GCC unroll 4
-    for (int r = 0; r < 4; ++r) {
-      const Vec ws = load_once(w + r * kStride + v * kLanes);
-#pragma GCC unroll 8
-      for (int t = 0; t < kTokens; ++t) acc[r][t] = fma(ws, xs[t], acc[r][t]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int t = 0; t < kTokens; ++t) sums[t] = sum_lanes(acc[0][t], acc[1][t], acc[2][t], acc[3][t]);
-}
-
-template <int kTokens>
-inline void tile_of(std::int64_t count, const float* w, const float* x, std::int64_t vectors, __m128* sums) {
-  if (count == kTokens) {
-    tile<kTokens>(w, x, vectors, sums);
-  } else if constexpr (kTokens > 1) {
-    tile_of<kTokens - 1>(count, w, x, vectors, sums);
-  }
-}
+constexpr std::int64_t kStride = kBlock + 16;           // a power of two apart, rows would share a few sets of L1
+constexpr std::int64_t kPackedBlocks = 73728 / kBlock;  // tokens times blocks of packed activations: 304 KiB of L2
+constexpr std::int64_t kSmallChunk = 6 * kTileTokens;   // tokens, below which the weights are read too often
 
 struct Output {
   float* y;
@@ -58,104 +26,237 @@ struct Output {
   Rounding rounding;
 };
 
-// Adds the sums of four rows of the first token for the current block.
-inline void emit(const Output& out, std::int64_t row, __m128 sums, bool first, bool last) {
-  float* y = out.y + row;
-  if (!first) sums = _mm_add_ps(_mm_loadu_ps(y), sums);
-  if (last && out.rounding == Rounding::kBf16) sums = round_bf16(sums);
-  _mm_storeu_ps(y, sums);
+// Sums of a panel: [rows / kTileRows][tokens][kTileRows].
+struct PanelSums {
+  float* data;
+  std::int64_t tokens;
+  float* at(std::int64_t row, std::int64_t token) const {
+    return data + (row / kTileRows * tokens + token) * kTileRows + row % kTileRows;
+  }
+};
+
+struct Tile {
+  const std::byte* rows;  // kTileRows, row_bytes apart
+  std::int64_t row_bytes;
+  std::int64_t pairs;  // of vectors
+  std::int64_t ahead;  // bytes from here to what the next panel needs
+  const float* x;      // tokens kStride floats apart
+  bool first;          // starts the sums
+  float* sums;         // [kTokens][kTileRows]
+};
+
+template <int kTokens, bool kFetch, typename Decoder>
+inline void tile(const Tile& in) {
+  Vec acc[kTokens][kTileRows];
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kTileRows; ++r) acc[t][r] = zero();
+  }
+  const std::byte* from = in.rows;
+  const float* x = in.x;
+  const std::int64_t row_bytes = in.row_bytes;
+#pragma GCC unroll 2
+  for (std::int64_t pair = 0; pair < in.pairs; ++pair) {
+    Vec ws[kTileRows];
+#pragma GCC unroll 4
+    for (int r = 0; r < kTileRows; ++r) ws[r] = Decoder::first(from + r * row_bytes);
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) {
+      const Vec column = load_once(x + t * kStride);
+#pragma GCC unroll 4
+      for (int r = 0; r < kTileRows; ++r) acc[t][r] = fma(ws[r], column, acc[t][r]);
+    }
+    if (kFetch && pair * Decoder::kPairBytes % 64 == 0) {
+#pragma GCC unroll 4
+      for (int r = 0; r < kTileRows; ++r) fetch_to_l2(from + r * row_bytes + in.ahead);
+    }
+    asm("" : "+r"(from));  // the words are loaded again: registers are for the sums
+#pragma GCC unroll 4
+    for (int r = 0; r < kTileRows; ++r) ws[r] = Decoder::second(from + r * row_bytes);
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) {
+      const Vec column = load_once(x + t * kStride + kLanes);
+#pragma GCC unroll 4
+      for (int r = 0; r < kTileRows; ++r) acc[t][r] = fma(ws[r], column, acc[t][r]);
+    }
+    from += Decoder::kPairBytes;
+    x += 2 * kLanes;
+  }
+  constexpr int kSums = kTokens * kTileRows;
+  const auto sum = [&acc](int i) { return acc[i / kTileRows][i % kTileRows]; };
+#pragma GCC unroll 8
+  for (int i = 0; i + 4 <= kSums; i += 4) {
+    const __m128 block = sum_lanes(sum(i), sum(i + 1), sum(i + 2), sum(i + 3));
+    _mm_storeu_ps(in.sums + i, in.first ? block : _mm_add_ps(_mm_loadu_ps(in.sums + i), block));
+  }
+  if constexpr (kSums % 4 != 0) {
+    static_assert(kSums % 4 == 2);
+    auto* last = reinterpret_cast<__m64*>(in.sums + kSums - 2);
+    const __m128 block = sum_lanes(sum(kSums - 2), sum(kSums - 1), sum(kSums - 2), sum(kSums - 1));
+    _mm_storel_pi(last, in.first ? block : _mm_add_ps(_mm_loadl_pi(block, last), block));
+  }
 }
 
-// All tokens of the chunk times one expanded panel. sums: [tokens][kPanelRows], started by the first block.
-void multiply_panel(const float* panel, std::int64_t rows, const float* packed, std::int64_t tokens,
-                    std::int64_t vectors, bool first, PanelPrefetch& prefetch, float* sums) {
-  for (std::int64_t t = 0; t < tokens; t += kTokenBlock) {
-    const std::int64_t end = t + kTokenBlock < tokens ? t + kTokenBlock : tokens;
-    for (std::int64_t r = 0; r < rows; r += 4) {
-      for (std::int64_t u = t; u < end;) {
-        // Four tokens left are two and two: a tile of one waits for its chains.
-        std::int64_t count = end - u < kTileTokens ? end - u : kTileTokens;
-        if (end - u == kTileTokens + 1) count = (kTileTokens + 1) / 2;
-        prefetch.advance();
-        __m128 block[kTileTokens];
-        tile_of<kTileTokens>(count, panel + r * kStride, packed + u * kStride, vectors, block);
-        for (std::int64_t i = 0; i < count; ++i) {
-          float* to = sums + (u + i) * kPanelRows + r;
-          _mm_store_ps(to, first ? block[i] : _mm_add_ps(_mm_load_ps(to), block[i]));
-        }
-        u += count;
+template <int kTokens, bool kFetch, typename Decoder>
+inline void tile_of(std::int64_t count, const Tile& in) {
+  if (count == kTokens) {
+    tile<kTokens, kFetch, Decoder>(in);
+  } else if constexpr (kTokens > 1) {
+    tile_of<kTokens - 1, kFetch, Decoder>(count, in);
+  }
+}
+
+// All tokens of the chunk times one panel, whose rows are those of `w`, in whole tiles. ahead: 0 where nothing is to be
+// fetched.
+template <typename Decoder>
+void multiply_panel(const Matrix& w, const float* packed, std::int64_t tokens, std::int64_t pairs, std::int64_t ahead,
+                    bool first, const PanelSums& sums) {
+  std::int64_t tiles = (tokens + kTileTokens - 1) / kTileTokens;
+  for (std::int64_t t = 0; t < tokens; --tiles) {
+    const std::int64_t count = (tokens - t + tiles - 1) / tiles;  // of equal size: small tiles wait for their chains
+    for (std::int64_t r = 0; r < w.rows; r += kTileRows) {
+      const Tile in{.rows = w.data + r * w.row_bytes,
+                    .row_bytes = w.row_bytes,
+                    .pairs = pairs,
+                    .ahead = ahead,
+                    .x = packed + t * kStride,
+                    .first = first,
+                    .sums = sums.at(r, t)};
+      if (t == 0 && ahead != 0) {
+        tile_of<kTileTokens, true, Decoder>(count, in);
+      } else {
+        tile_of<kTileTokens, false, Decoder>(count, in);
       }
     }
+    t += count;
   }
 }
 
-// Between the output and the compact sums of a panel, whose rows of y are far apart.
-void load_sums(const Output& out, std::int64_t token, std::int64_t tokens, std::int64_t row, std::int64_t rows,
-               float* sums) {
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    const float* y = out.y + (token + t) * out.stride + row;
-    for (std::int64_t r = 0; r < rows; ++r) sums[t * kPanelRows + r] = y[r];
+std::int64_t whole_tiles(std::int64_t rows) {
+  return (rows + kTileRows - 1) / kTileRows * kTileRows;
+}
+
+// Between the output and the sums of a panel.
+void load_sums(const Output& out, std::int64_t token, const PanelRows& rows, const PanelSums& sums) {
+  for (std::int64_t t = 0; t < sums.tokens; ++t) {
+    const float* y = out.y + (token + t) * out.stride + rows.first;
+    for (std::int64_t r = 0; r < rows.count; ++r) *sums.at(r, t) = y[r * rows.apart];
   }
 }
-void store_sums(const Output& out, std::int64_t token, std::int64_t tokens, std::int64_t row, std::int64_t rows,
-                bool last, const float* sums) {
-  const Rounding rounding = last ? out.rounding : Rounding::kNone;
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    float* y = out.y + (token + t) * out.stride + row;
-    const float* from = sums + t * kPanelRows;
-    for_lanes(rows,
-              [=](std::int64_t r, std::int64_t lanes) { store_n(y + r, lanes, rounded(load(from + r), rounding)); });
+void store_sums(const Output& out, std::int64_t token, const PanelRows& rows, bool last, const PanelSums& sums) {
+  if (last && out.rounding == Rounding::kBf16) {
+    const std::int64_t size = whole_tiles(rows.count) * sums.tokens;
+    for_lanes(size,
+              [&](std::int64_t i, std::int64_t n) { store_n(sums.data + i, n, round_bf16(load_n(sums.data + i, n))); });
   }
+  for (std::int64_t t = 0; t < sums.tokens; ++t) {
+    float* y = out.y + (token + t) * out.stride + rows.first;
+    for (std::int64_t r = 0; r < rows.count; ++r) y[r * rows.apart] = *sums.at(r, t);
+  }
+}
+
+// The block of columns that starts at k, as floats, with rows of zeros to whole tiles. Asks for what lies `ahead` bytes
+// behind.
+void expand_panel(const Matrix& w, const PanelRows& rows, std::int64_t k, std::int64_t columns, std::int64_t ahead,
+                  float* panel) {
+  for (std::int64_t r = 0; r < rows.count; ++r) {
+    const std::int64_t row = rows.first + r * rows.apart;
+    const std::byte* next = w.data + row * w.row_bytes + k * w.row_bytes / w.cols + ahead;
+    for (std::int64_t at = 0; at < kBlock * w.row_bytes / w.cols; at += 64) fetch_to_l2(next + at);
+    expand(w, row, k, columns, panel + r * kStride);
+  }
+  for (std::int64_t i = rows.count * kStride; i < whole_tiles(rows.count) * kStride; ++i) panel[i] = 0;
 }
 
 // Activations are packed for as many blocks of columns as fit L2; a panel then runs through those blocks before the
-// next one begins, so that with few tokens each weight row is read along its length.
+// next one begins, so that its sums seldom wait in y and each weight row is read along its length.
+template <typename Decoder>
 void many_tokens(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::int64_t row_end, const float* x,
                  std::int64_t x_stride, std::int64_t tokens, const Output& out) {
-  const std::int64_t chunk_size = tokens < kTokenChunk ? tokens : kTokenChunk;
+  constexpr bool kInPlace = !std::is_same_v<Decoder, PanelDecoder>;
   const std::int64_t blocks_of_w = (w.cols + kBlock - 1) / kBlock;
-  std::int64_t blocks = kTokenChunk / chunk_size;
+  // Expansion must be shared by many tokens; without it all columns of fewer tokens are better.
+  std::int64_t limit = kInPlace ? kPackedBlocks / blocks_of_w : kPackedBlocks;
+  if (limit < kSmallChunk) limit = kSmallChunk;
+  const std::int64_t chunks = (tokens + limit - 1) / limit;
+  const std::int64_t chunk_size = (tokens + chunks - 1) / chunks;
+  std::int64_t blocks = kPackedBlocks / chunk_size;
   if (blocks > blocks_of_w) blocks = blocks_of_w;
   float* packed = scratch(Scratch::kActivations, blocks * chunk_size * kStride);
   float* panel = scratch(Scratch::kWeights, kPanelRows * kStride);
-  float* sums = scratch(Scratch::kScores, kTokenChunk * kPanelRows);
+  float* sums_memory = scratch(Scratch::kScores, kPackedBlocks * kPanelRows);
   for (std::int64_t chunk = 0; chunk < tokens; chunk += chunk_size) {
     const std::int64_t count = tokens - chunk < chunk_size ? tokens - chunk : chunk_size;
+    const PanelSums sums{sums_memory, count};
     for (std::int64_t begin = 0; begin < w.cols; begin += blocks * kBlock) {
       const std::int64_t end = begin + blocks * kBlock < w.cols ? begin + blocks * kBlock : w.cols;
-      for (std::int64_t k = begin; k < end; k += kBlock) {
-        float* to = packed + (k - begin) / kBlock * chunk_size * kStride;
-        for (std::int64_t t = 0; t < count; ++t) {
-          pack(order, x + (chunk + t) * x_stride + k, end - k < kBlock ? end - k : kBlock, to + t * kStride);
+      for (std::int64_t t = 0; t < count; ++t) {
+        for (std::int64_t k = begin; k < end; k += kBlock) {
+          pack(order, x + (chunk + t) * x_stride + k, end - k < kBlock ? end - k : kBlock,
+               packed + ((k - begin) / kBlock * chunk_size + t) * kStride);
         }
       }
-      for (std::int64_t row = row_begin; row < row_end; row += kPanelRows) {
-        const std::int64_t rows = row_end - row < kPanelRows ? row_end - row : kPanelRows;
-        const std::int64_t padded = (rows + 3) / 4 * 4;
-        if (begin > 0) load_sums(out, chunk, count, row, rows, sums);
+      for_panels(row_begin, row_end, true, [&](const PanelRows& rows) {
+        if (begin > 0) load_sums(out, chunk, rows, sums);
         for (std::int64_t k = begin; k < end; k += kBlock) {
           const std::int64_t columns = end - k < kBlock ? end - k : kBlock;
-          for (std::int64_t r = 0; r < rows; ++r) expand(w, row + r, k, columns, panel + r * kStride);
-          for (std::int64_t i = rows * kStride; i < padded * kStride; ++i) panel[i] = 0;
-          const bool next_block = k + kBlock < end;
-          const std::int64_t next_row = next_block ? row : row + kPanelRows;
-          const std::int64_t left = row_end - next_row;
-          PanelPrefetch prefetch(w, next_row, left < kPanelRows ? left : kPanelRows, next_block ? k + kBlock : begin,
-                                 kBlock, padded / 4 * ((count + kTileTokens - 1) / kTileTokens));
-          multiply_panel(panel, padded, packed + (k - begin) / kBlock * chunk_size * kStride, count,
-                         (columns + kStep - 1) / kStep * (kStep / kLanes), k == 0, prefetch, sums);
+          const std::int64_t ahead = (k + kBlock < end ? kBlock : begin - k) * w.row_bytes / w.cols +
+                                     (k + kBlock < end ? 0 : rows.next * w.row_bytes);
+          const float* activations = packed + (k - begin) / kBlock * chunk_size * kStride;
+          if (kInPlace && columns % kStep == 0 && rows.count % kTileRows == 0) {
+            Matrix part = w.slice_rows(rows.first, rows.count);
+            part.row_bytes *= rows.apart;
+            part.data += k / (2 * kLanes) * Decoder::kPairBytes;
+            multiply_panel<Decoder>(part, activations, count, columns / (2 * kLanes), ahead, k == 0, sums);
+          } else {
+            expand_panel(w, rows, k, columns, ahead, panel);
+            const Matrix part{.rows = whole_tiles(rows.count),
+                              .data = reinterpret_cast<const std::byte*>(panel),
+                              .row_bytes = kStride * static_cast<std::int64_t>(sizeof(float))};
+            const std::int64_t steps = (columns + kStep - 1) / kStep;
+            multiply_panel<PanelDecoder>(part, activations, count, 2 * steps, 0, k == 0, sums);
+          }
         }
-        store_sums(out, chunk, count, row, rows, end == w.cols, sums);
-      }
+        store_sums(out, chunk, rows, end == w.cols, sums);
+      });
     }
   }
 }
 
-// Four rows of one token, decoded on the way from memory to the registers; the activations of a step stay in four
-// registers.
+// Rows i, i + quarter, i + 2 quarter and i + 3 quarter of some rows: y has them as far apart.
+struct FourRows {
+  Matrix w;
+  float* y;
+  std::int64_t quarter;
+  Rounding rounding;
+
+  FourRows(const Matrix& all, std::int64_t row, std::int64_t apart, const Output& out)
+      : w(all.slice_rows(row, 4)), y(out.y + row), quarter(apart), rounding(out.rounding) {
+    w.row_bytes *= apart;
+    w.scale_row_bytes *= apart;
+  }
+  void store(std::int64_t token_offset, __m128 sums) const {
+    alignas(16) float values[4];
+    _mm_store_ps(values, rounding == Rounding::kBf16 ? round_bf16(sums) : sums);
+    for (int r = 0; r < 4; ++r) y[token_offset + r * quarter] = values[r];
+  }
+};
+
 template <typename Decoder>
-inline void one_token_rows(const Matrix& w, std::int64_t row, const float* packed, const Output& out) {
-  const Decoder decoder(w, row);
+inline void fetch_ahead(const std::byte* row, std::int64_t step) {
+  constexpr std::int64_t kAhead = 256;
+  constexpr std::int64_t kStepBytes = 2 * Decoder::kPairBytes;
+#pragma GCC unroll 4
+  for (std::int64_t line = 0; line < kStepBytes; line += 64) fetch(row + step * kStepBytes + kAhead + line);
+}
+
+// Decoded on the way from memory to the registers; the activations of a step stay in four registers.
+template <typename Decoder>
+inline void one_token_rows(const FourRows& rows, const float* packed) {
+  const Matrix& w = rows.w;
+  const Decoder decoder(w, 0);
+  __m128 total = _mm_setzero_ps();
   for (std::int64_t k = 0; k < w.cols; k += kBlock) {
     const std::int64_t columns = w.cols - k < kBlock ? w.cols - k : kBlock;
     const std::int64_t first_step = k / kStep;
@@ -169,6 +270,7 @@ inline void one_token_rows(const Matrix& w, std::int64_t row, const float* packe
       for (int v = 0; v < 4; ++v) x[v] = load_once(packed + s * kStep + v * kLanes);
 #pragma GCC unroll 4
       for (int r = 0; r < 4; ++r) {
+        fetch_ahead<Decoder>(decoder.data.row(r), s);
         Vec ws[4];
         decoder.step(r, s, ws);
 #pragma GCC unroll 4
@@ -178,76 +280,83 @@ inline void one_token_rows(const Matrix& w, std::int64_t row, const float* packe
     if (columns % kStep != 0) {
       alignas(64) float tail[kStep];
       for (int r = 0; r < 4; ++r) {
-        expand(w, row + r, end_step * kStep, columns % kStep, tail);
+        expand(w, r, end_step * kStep, columns % kStep, tail);
         for (int v = 0; v < 4; ++v) {
           acc[r] = fma(load(tail + v * kLanes), load(packed + end_step * kStep + v * kLanes), acc[r]);
         }
       }
     }
-    emit(out, row, sum_lanes(acc[0], acc[1], acc[2], acc[3]), k == 0, k + kBlock >= w.cols);
+    const __m128 sums = sum_lanes(acc[0], acc[1], acc[2], acc[3]);
+    total = k == 0 ? sums : _mm_add_ps(total, sums);
   }
+  rows.store(0, total);
 }
 
 // Two tokens, as a decode batch often gives an expert: each decoded step of four rows meets both. From three tokens on
-// the panels of many_tokens are as fast.
+// the panels of many_tokens are as fast. The second token lies `stride` floats behind the first.
 template <typename Decoder>
-void two_tokens(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::int64_t row_end, const float* x,
-                std::int64_t x_stride, const Output& out) {
-  const std::int64_t stride = (w.cols + kStep - 1) / kStep * kStep + 16;  // the tokens would share sets of L1
-  float* packed = scratch(Scratch::kActivations, 2 * stride);
-  for (std::int64_t t = 0; t < 2; ++t) pack(order, x + t * x_stride, w.cols, packed + t * stride);
-  std::int64_t row = row_begin;
-  for (; row + 4 <= row_end; row += 4) {
-    const Decoder decoder(w, row);
-    for (std::int64_t k = 0; k < w.cols; k += kBlock) {
-      const std::int64_t columns = w.cols - k < kBlock ? w.cols - k : kBlock;
-      const std::int64_t end_step = k / kStep + columns / kStep;
-      Vec acc[4][2];
+inline void two_token_rows(const FourRows& rows, const float* packed, std::int64_t stride, std::int64_t y_stride) {
+  const Matrix& w = rows.w;
+  const Decoder decoder(w, 0);
+  __m128 totals[2] = {_mm_setzero_ps(), _mm_setzero_ps()};
+  for (std::int64_t k = 0; k < w.cols; k += kBlock) {
+    const std::int64_t columns = w.cols - k < kBlock ? w.cols - k : kBlock;
+    const std::int64_t end_step = k / kStep + columns / kStep;
+    Vec acc[4][2];
 #pragma GCC unroll 4
-      for (int r = 0; r < 4; ++r) acc[r][0] = acc[r][1] = zero();
-      for (std::int64_t s = k / kStep; s < end_step; ++s) {
+    for (int r = 0; r < 4; ++r) acc[r][0] = acc[r][1] = zero();
+    for (std::int64_t s = k / kStep; s < end_step; ++s) {
 #pragma GCC unroll 4
-        for (int r = 0; r < 4; ++r) {
-          Vec ws[4];
-          decoder.step(r, s, ws);
-          const float* xs = packed + s * kStep;
-          asm volatile("" : "+r"(xs));  // or the activations of a step would be kept, in registers that are not there
+      for (int r = 0; r < 4; ++r) {
+        fetch_ahead<Decoder>(decoder.data.row(r), s);
+        Vec ws[4];
+        decoder.step(r, s, ws);
+        const float* xs = packed + s * kStep;
+        asm volatile("" : "+r"(xs));  // or the activations of a step would be kept, in registers that are not there
 #pragma GCC unroll 4
-          for (int v = 0; v < 4; ++v) {
-            acc[r][0] = fma(ws[v], load(xs + v * kLanes), acc[r][0]);
-            acc[r][1] = fma(ws[v], load(xs + stride + v * kLanes), acc[r][1]);
-          }
+        for (int v = 0; v < 4; ++v) {
+          acc[r][0] = fma(ws[v], load(xs + v * kLanes), acc[r][0]);
+          acc[r][1] = fma(ws[v], load(xs + stride + v * kLanes), acc[r][1]);
         }
-      }
-      if (columns % kStep != 0) {
-        alignas(64) float tail[kStep];
-        for (int r = 0; r < 4; ++r) {
-          expand(w, row + r, end_step * kStep, columns % kStep, tail);
-          for (int t = 0; t < 2; ++t) {
-            const float* xs = packed + t * stride + end_step * kStep;
-            for (int v = 0; v < 4; ++v) {
-              acc[r][t] = fma(load(tail + v * kLanes), load(xs + v * kLanes), acc[r][t]);
-            }
-          }
-        }
-      }
-      for (int t = 0; t < 2; ++t) {
-        emit({out.y + t * out.stride, out.stride, out.rounding}, row,
-             sum_lanes(acc[0][t], acc[1][t], acc[2][t], acc[3][t]), k == 0, k + kBlock >= w.cols);
       }
     }
+    if (columns % kStep != 0) {
+      alignas(64) float tail[kStep];
+      for (int r = 0; r < 4; ++r) {
+        expand(w, r, end_step * kStep, columns % kStep, tail);
+        for (int t = 0; t < 2; ++t) {
+          const float* xs = packed + t * stride + end_step * kStep;
+          for (int v = 0; v < 4; ++v) {
+            acc[r][t] = fma(load(tail + v * kLanes), load(xs + v * kLanes), acc[r][t]);
+          }
+        }
+      }
+    }
+    for (int t = 0; t < 2; ++t) {
+      const __m128 sums = sum_lanes(acc[0][t], acc[1][t], acc[2][t], acc[3][t]);
+      totals[t] = k == 0 ? sums : _mm_add_ps(totals[t], sums);
+    }
   }
-  if (row < row_end) many_tokens(w, order, row, row_end, x, x_stride, 2, out);
+  for (int t = 0; t < 2; ++t) rows.store(t * y_stride, totals[t]);
 }
 
 template <typename Decoder>
-void one_token(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::int64_t row_end, const float* x,
-               const Output& out) {
-  float* packed = scratch(Scratch::kActivations, (w.cols + kStep - 1) / kStep * kStep);
-  pack(order, x, w.cols, packed);
-  std::int64_t row = row_begin;
-  for (; row + 4 <= row_end; row += 4) one_token_rows<Decoder>(w, row, packed, out);
-  if (row < row_end) many_tokens(w, order, row, row_end, x, w.cols, 1, out);
+void few_tokens(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::int64_t row_end, const float* x,
+                std::int64_t x_stride, std::int64_t tokens, const Output& out) {
+  const std::int64_t stride = (w.cols + kStep - 1) / kStep * kStep + 16;  // two tokens would share sets of L1
+  float* packed = scratch(Scratch::kActivations, tokens * stride);
+  for (std::int64_t t = 0; t < tokens; ++t) pack(order, x + t * x_stride, w.cols, packed + t * stride);
+  const std::int64_t quarter = (row_end - row_begin) / 4;
+  for (std::int64_t row = row_begin; row < row_begin + quarter; ++row) {
+    const FourRows rows(w, row, quarter, out);
+    if (tokens == 1) {
+      one_token_rows<Decoder>(rows, packed);
+    } else {
+      two_token_rows<Decoder>(rows, packed, stride, out.stride);
+    }
+  }
+  const std::int64_t rest = row_begin + 4 * quarter;
+  if (rest < row_end) many_tokens<Decoder>(w, order, rest, row_end, x, x_stride, tokens, out);
 }
 
 }  // namespace
@@ -257,9 +366,8 @@ void gemm(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, const f
   const Output out{y, y_stride, rounding};
   const LaneOrder order = lane_order(w);
   const auto run = [&]<typename Decoder>() {
-    if (tokens == 1) return one_token<Decoder>(w, order, row_begin, row_end, x, out);
-    if (tokens == 2) return two_tokens<Decoder>(w, order, row_begin, row_end, x, x_stride, out);
-    many_tokens(w, order, row_begin, row_end, x, x_stride, tokens, out);
+    if (tokens <= 2) return few_tokens<Decoder>(w, order, row_begin, row_end, x, x_stride, tokens, out);
+    many_tokens<Decoder>(w, order, row_begin, row_end, x, x_stride, tokens, out);
   };
   switch (w.format) {
     case WeightFormat::kBf16:
@@ -269,7 +377,7 @@ void gemm(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, const f
     default:
       break;
   }
-  many_tokens(w, order, row_begin, row_end, x, x_stride, tokens, out);
+  many_tokens<PanelDecoder>(w, order, row_begin, row_end, x, x_stride, tokens, out);
 }
 
 }  // namespace perigee::PERIGEE_PATH

@@ -10,7 +10,7 @@
 // all tokens in tiles of 16 rows x kIntegerTileTokens. 16 multiply-adds an instruction against 8 of FMA, but each needs
 // an addition of its own.
 #include "kernels/block_integers.h"
-#include "kernels/wide/panel_prefetch.inl"
+#include "kernels/wide/panel_rows.inl"
 
 namespace perigee::PERIGEE_PATH {
 namespace {
@@ -34,15 +34,17 @@ struct Int4Codes {
   static Int codes(Int nibbles) { return nibbles; }
 };
 
-// Rows that share vectors: row r at data + r * stride. A stride of 0 repeats one row.
+// Rows that share vectors: row r at data + r * stride.
 struct Group {
   const std::byte* data;
   std::int64_t stride;
   const std::byte* scales;
   std::int64_t scale_stride;
 };
-inline Group group_at(const Matrix& w, std::int64_t row) {
-  return {w.data + row * w.row_bytes, w.row_bytes, w.scales + row * w.scale_row_bytes, w.scale_row_bytes};
+// Rows row, row + apart, ...; one row, repeated, where apart is 0.
+inline Group group_at(const Matrix& w, std::int64_t row, std::int64_t apart) {
+  return {w.data + row * w.row_bytes, apart * w.row_bytes, w.scales + row * w.scale_row_bytes,
+          apart * w.scale_row_bytes};
 }
 
 // 32 columns of one token. words: q in the order of the columns.
@@ -278,41 +280,16 @@ inline void few_step(const std::byte* data, std::int64_t stride, std::int64_t st
   }
 }
 
-// Asks for what is read kAhead bytes of every row later, in this group or the ones behind it: the hardware does not
-// follow so many short rows.
-class GroupPrefetch {
- public:
-  GroupPrefetch(std::int64_t stride, std::int64_t row_bytes)
-      : stride_(stride),
-        row_bytes_(row_bytes),
-        in_row_(kAhead % row_bytes),
-        groups_(kAhead / row_bytes * kLanes * stride) {}
-  void step(const std::byte* data, std::int64_t step) const {
-    std::int64_t at = step * kStepBytes + in_row_;
-    if (at >= row_bytes_) at += kLanes * stride_ - row_bytes_;
-    // One line a row serves 64 / kStepBytes steps.
-    constexpr std::int64_t kSteps = 64 / kStepBytes;
-    constexpr std::int64_t kRows = kLanes / kSteps;
-    const std::byte* from = data + groups_ + at + step % kSteps * kRows * stride_;
+// Asks for what the streams of a group need some steps later.
+inline void fetch_ahead(const Group& group, std::int64_t step) {
+  constexpr std::int64_t kAhead = 256;
+  // One line a row serves 64 / kStepBytes steps.
+  constexpr std::int64_t kSteps = 64 / kStepBytes;
+  constexpr std::int64_t kRows = kLanes / kSteps;
+  const std::byte* from = group.data + step * kStepBytes + kAhead + step % kSteps * kRows * group.stride;
 #pragma GCC unroll 16
-    for (std::int64_t r = 0; r < kRows; ++r) {
-      fetch(from + r * stride_);
-    }
-  }
-  static void scales(const Group& next) {
-    for (std::int64_t i = 0; i < kLanes * next.scale_stride; i += 64) fetch(next.scales + i);
-  }
-
- private:
-  // Not _mm_prefetch: g++ 12 takes a function of nothing but prefetches for one without effect and drops it.
-  static void fetch(const std::byte* line) { asm volatile("prefetcht0 %0" : : "m"(*line)); }
-
-  static constexpr std::int64_t kAhead = 1024;
-  std::int64_t stride_;
-  std::int64_t row_bytes_;
-  std::int64_t in_row_;
-  std::int64_t groups_;
-};
+  for (std::int64_t r = 0; r < kRows; ++r) fetch(from + r * group.stride);
+}
 
 template <typename Codes, int kTokens>
 void few_tokens(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, const float* x, std::int64_t x_stride,
@@ -338,18 +315,15 @@ void few_tokens(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, c
   float* scales = scratch(Scratch::kWeights, (blocks + 1) * kLanes);
   for (std::int64_t i = scale_count * kLanes; i < (blocks + 1) * kLanes; ++i) scales[i] = 0;
 
-  const GroupPrefetch prefetch(w.row_bytes, row_bytes);
-  for (std::int64_t row = row_begin; row < row_end;) {
-    Group group = group_at(w, row);
-    const bool whole = row + kLanes <= row_end;
-    if (!whole) group.stride = group.scale_stride = 0;
+  const auto multiply = [&](std::int64_t row, std::int64_t apart) {
+    const Group group = group_at(w, row, apart);
     expand_scales(Codes(), group, 0, scale_count, scales);
-    if (row + 2 * kLanes <= row_end) GroupPrefetch::scales(group_at(w, row + kLanes));
+    for (std::int64_t r = 0; r < kLanes; ++r) fetch(group.scales + r * group.scale_stride + 2 * w.scale_row_bytes);
     Vec acc[kTokens];
 #pragma GCC unroll 2
     for (int t = 0; t < kTokens; ++t) acc[t] = zero();
     for (std::int64_t s = 0; s < whole_steps; ++s) {
-      prefetch.step(group.data, s);
+      fetch_ahead(group, s);
       few_step<Codes, kTokens>(group.data + s * kStepBytes, group.stride, s, scales, shift, packed, acc);
     }
     if (whole_steps < steps) {
@@ -357,15 +331,21 @@ void few_tokens(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, c
       copy_ends(group, kLanes, whole_steps * kStepBytes, row_bytes - whole_steps * kStepBytes, kStepBytes, ends);
       few_step<Codes, kTokens>(ends, kStepBytes, whole_steps, scales, shift, packed, acc);
     }
-    const std::int64_t rows = whole ? kLanes : 1;
-    for (std::int64_t t = 0; t < kTokens; ++t) store_n(y + t * y_stride + row, rows, rounded(acc[t], rounding));
-    row += rows;
-  }
+    for (std::int64_t t = 0; t < kTokens; ++t) {
+      alignas(64) float values[kLanes];
+      store(values, rounded(acc[t], rounding));
+      for (std::int64_t r = 0; r < kLanes; ++r) y[t * y_stride + row + r * apart] = values[r];
+    }
+  };
+  // Rows of a group are far apart: memory is then read in kLanes long streams and not in pieces of a row's length. What
+  // is left comes one row at a time.
+  const std::int64_t groups = (row_end - row_begin) / kLanes;
+  for (std::int64_t row = row_begin; row < row_begin + groups; ++row) multiply(row, groups);
+  for (std::int64_t row = row_begin + groups * kLanes; row < row_end; ++row) multiply(row, 0);
 }
 
 // ---- More tokens.
 
-constexpr std::int64_t kPanelRows = 16;
 constexpr std::int64_t kPanelGroups = kPanelRows / kLanes;
 constexpr std::int64_t kPanelBlocks = 16;
 constexpr std::int64_t kPanelColumns = kPanelBlocks * kIntegerBlock;
@@ -432,20 +412,20 @@ void expand_group(const Group& source, std::int64_t rows, std::int64_t row_bytes
   }
 }
 
-// Rows [row, row + rows) and blocks [first_block, + blocks). Rows beyond the range have scales of 0.
+// Blocks [first_block, + blocks) of the panel's rows. Rows that a panel lacks have scales of 0.
 template <typename Codes>
-void expand_panel(const Matrix& w, std::int64_t row, std::int64_t rows, std::int64_t first_block, std::int64_t blocks,
+void expand_panel(const Matrix& w, const PanelRows& rows, std::int64_t first_block, std::int64_t blocks,
                   const Panel& panel) {
   const int shift = scale_shift(w);
   const std::int64_t first_scale = first_block >> shift;
   const std::int64_t end_scale = ((first_block + blocks - 1) >> shift) + 1;
   for (std::int64_t g = 0; g < kPanelGroups; ++g) {
-    const std::int64_t left = rows - g * kLanes;
+    const std::int64_t left = rows.count - g * kLanes;
     if (left <= 0) {
       for (std::int64_t b = 0; b < blocks; ++b) store(panel.scales + (b * kPanelGroups + g) * kLanes, zero());
       continue;
     }
-    const Group source = group_at(w, row + g * kLanes);
+    const Group source = group_at(w, rows.first + g * kLanes * rows.apart, rows.apart);
     expand_group<Codes>(source, left, (w.cols + 1) / 2, first_block, blocks, g, panel);
     float scales[kPanelBlocks * kLanes];
     if (left >= kLanes) {
@@ -454,8 +434,7 @@ void expand_panel(const Matrix& w, std::int64_t row, std::int64_t rows, std::int
       for (float& scale : scales) scale = 0;
       for (std::int64_t r = 0; r < left; ++r) {
         float one[kPanelBlocks * kLanes];
-        Group single = group_at(w, row + g * kLanes + r);
-        single.scale_stride = 0;
+        const Group single = group_at(w, rows.first + (g * kLanes + r) * rows.apart, 0);
         expand_scales(Codes(), single, first_scale, end_scale, one);
         for (std::int64_t i = 0; i < end_scale - first_scale; ++i) scales[i * kLanes + r] = one[i * kLanes];
       }
@@ -539,23 +518,20 @@ void many_tokens(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, 
           pack_pairs<Codes>(x + (chunk + t) * x_stride + k, columns, packed + (p - first) * chunk_size + t);
         }
       }
-      for (std::int64_t row = row_begin; row < row_end; row += kPanelRows) {
-        const std::int64_t rows = row_end - row < kPanelRows ? row_end - row : kPanelRows;
+      for_panels(row_begin, row_end, tokens <= kIntegerTileTokens, [&](const PanelRows& rows) {
         for (std::int64_t t = 0; t < count; ++t) {
-          const float* from = y + (chunk + t) * y_stride + row;
+          const float* from = y + (chunk + t) * y_stride + rows.first;
           for (std::int64_t r = 0; r < kPanelRows; ++r) {
-            sums[t * kPanelRows + r] = first > 0 && r < rows ? from[r] : 0;
+            sums[t * kPanelRows + r] = first > 0 && r < rows.count ? from[r * rows.apart] : 0;
           }
         }
         for (std::int64_t p = first; p < end; ++p) {
           const std::int64_t left = blocks_of(w) - p * kPanelBlocks;
           const std::int64_t blocks = left < kPanelBlocks ? left : kPanelBlocks;
-          expand_panel<Codes>(w, row, rows, p * kPanelBlocks, blocks, panel);
-          const bool next_panel = p + 1 < end;
-          const std::int64_t next_row = next_panel ? row : row + kPanelRows;
-          const std::int64_t rows_left = row_end - next_row;
-          PanelPrefetch prefetch(w, next_row, rows_left < kPanelRows ? rows_left : kPanelRows,
-                                 (next_panel ? p + 1 : first) * kPanelColumns, kPanelColumns,
+          expand_panel<Codes>(w, rows, p * kPanelBlocks, blocks, panel);
+          constexpr std::int64_t kBytes = kPanelColumns / 2;
+          const std::int64_t ahead = p + 1 < end ? kBytes : (first - p) * kBytes + rows.next * w.row_bytes;
+          PanelPrefetch prefetch(w, rows, p * kBytes, ahead, kBytes,
                                  (count + kIntegerTileTokens - 1) / kIntegerTileTokens);
           const PackedPart* parts = packed + (p - first) * chunk_size;
           for (std::int64_t t = 0; t < count; t += kIntegerTileTokens) {
@@ -566,11 +542,15 @@ void many_tokens(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, 
         }
         const Rounding last = end == panels_of_w ? rounding : Rounding::kNone;
         for (std::int64_t t = 0; t < count; ++t) {
-          float* to = y + (chunk + t) * y_stride + row;
-          const float* from = sums + t * kPanelRows;
-          for_lanes(rows, [=](std::int64_t r, std::int64_t n) { store_n(to + r, n, rounded(load(from + r), last)); });
+          float* from = sums + t * kPanelRows;
+          float* to = y + (chunk + t) * y_stride + rows.first;
+          const bool whole = rows.apart == 1 && rows.count == kPanelRows;
+          for_lanes(kPanelRows, [=](std::int64_t r, std::int64_t n) {
+            store_n((whole ? to : from) + r, n, rounded(load_n(from + r, n), last));
+          });
+          for (std::int64_t r = 0; !whole && r < rows.count; ++r) to[r * rows.apart] = from[r];
         }
-      }
+      });
     }
   }
 }

@@ -1,0 +1,70 @@
+// Rows that a product of many tokens takes at a time.
+#include "kernels/kernels.h"
+
+namespace perigee::PERIGEE_PATH {
+namespace {
+
+constexpr std::int64_t kPanelRows = 16;
+
+// Rows first, first + apart, ... of a matrix and of y. The next panel's rows lie `next` rows behind.
+struct PanelRows {
+  std::int64_t first;
+  std::int64_t count;
+  std::int64_t apart;
+  std::int64_t next;
+};
+
+// Panels of all rows in [begin, end). With few tokens, whose bound is memory, the rows of a panel are far apart, so
+// that each is a long stream, in which neighbouring rows follow one another: in pieces of a row's length the hardware
+// starts anew at each row, which costs a quarter of the bandwidth where rows are 4 KiB. With many tokens neighbouring
+// rows are better: they share lines of y.
+template <typename Run>
+void for_panels(std::int64_t begin, std::int64_t end, bool far_apart, Run run) {
+  std::int64_t panels = far_apart ? (end - begin) / kPanelRows : 0;
+  if (panels > 0 && panels % 2 == 0) --panels;  // odd, or the rows of a panel would share a few sets of L2
+  for (std::int64_t i = 0; i < panels; ++i) run(PanelRows{begin + i, kPanelRows, panels, 1});
+  for (std::int64_t row = begin + panels * kPanelRows; row < end; row += kPanelRows) {
+    run(PanelRows{row, end - row < kPanelRows ? end - row : kPanelRows, 1, kPanelRows});
+  }
+}
+
+// Asks for what a stream of memory needs later: the hardware stops at each page. Not _mm_prefetch: g++ 12 takes a
+// function of nothing but prefetches for one without effect and drops it.
+inline void fetch(const std::byte* line) {
+  asm volatile("prefetcht0 %0" : : "m"(*line));
+}
+inline void fetch_to_l2(const std::byte* line) {
+  asm volatile("prefetcht1 %0" : : "m"(*line));
+}
+
+// Asks for `bytes` of each row of a panel, `ahead` bytes behind column byte `at`, a few lines at each of `calls` calls.
+class PanelPrefetch {
+ public:
+  PanelPrefetch(const Matrix& w, const PanelRows& rows, std::int64_t at, std::int64_t ahead, std::int64_t bytes,
+                std::int64_t calls)
+      : at_(w.data + rows.first * w.row_bytes + at + ahead),
+        stride_(rows.apart * w.row_bytes),
+        lines_((bytes + 63) / 64),
+        left_(lines_ * rows.count),
+        step_(left_ / (calls > 0 ? calls : 1) + 1) {}
+  void advance() {
+    for (std::int64_t i = 0; i < step_ && left_ > 0; ++i, --left_) {
+      fetch_to_l2(at_ + 64 * line_);
+      if (++line_ == lines_) {
+        line_ = 0;
+        at_ += stride_;
+      }
+    }
+  }
+
+ private:
+  const std::byte* at_;
+  std::int64_t stride_;
+  std::int64_t lines_;
+  std::int64_t line_ = 0;
+  std::int64_t left_;
+  std::int64_t step_;
+};
+
+}  // namespace
+}  // namespace perigee::PERIGEE_PATH
