@@ -215,7 +215,8 @@ class Simulation {
     if (!pool.prefix_cache || request.blocks == 0) return 0;
     const std::int64_t blocks = group.prefixes.leading(traffic_.blocks.data() + request.first_block, request.blocks);
     const std::int64_t tokens = std::min<std::int64_t>(blocks * traffic_.block_tokens, request.input - 1);
-    return static_cast<double>(tokens / pool.prefix_quantum * pool.prefix_quantum);
+    const std::int64_t whole_quanta = tokens / pool.prefix_quantum;
+    return static_cast<double>(whole_quanta * pool.prefix_quantum);
   }
 
   // The least loaded group of a pool, equals in turn; with cache awareness a full hit is worth some queue.

@@ -196,9 +196,9 @@ Json echo_of(const Json& body, const ChatRequest& request) {
     const auto member = body.find(name);
     out[std::string(name)] = member == body.end() ? Json(nullptr) : *member;
   }
-  const auto or_default = [&](std::string_view name, Json value) {
+  const auto or_default = [&](std::string_view name, const Json& value) {
     const auto member = body.find(name);
-    out[std::string(name)] = member == body.end() || member->is_null() ? std::move(value) : *member;
+    out[std::string(name)] = member == body.end() || member->is_null() ? value : *member;
   };
   or_default("metadata", Json::object());
   or_default("reasoning", {{"effort", nullptr}, {"summary", nullptr}});

@@ -324,9 +324,9 @@ void Cases::add(const std::string& id, const std::string& difference) {
 
 EndpointCheck Cases::finish(std::string detail) {
   check_.detail = std::move(detail);
-  const auto say = [this](std::string text) {
+  const auto say = [this](const std::string& text) {
     if (!check_.detail.empty()) check_.detail += "; ";
-    check_.detail += std::move(text);
+    check_.detail += text;
   };
   if (check_.total > 0) {
     check_.verdict = check_.passed == check_.total ? Verdict::kPass : Verdict::kFail;

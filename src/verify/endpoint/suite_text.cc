@@ -92,8 +92,9 @@ Status check_detokenize(const SuiteContext& context, const Json& document) {
       has = true;
     }
     cases.add((*item)["id"].get<std::string>(), !has ? fmt::format("status {}, no text", reply.status)
-                                                : found == (*item)["text"] ? ""
-                                                                           : "found " + shown_text(found));
+                                                : found == (*item)["text"].get<std::string>()
+                                                    ? ""
+                                                    : "found " + shown_text(found));
   }
   context.add(cases.finish("/detokenize"));
   return {};
