@@ -252,6 +252,8 @@ Status interactive(LoadedModel& model, const RunFlags& flags) {
   ::el_set(editor, EL_PROMPT, prompt_text);
   ::el_set(editor, EL_HIST, ::history, history);
   ::el_set(editor, EL_SIGNAL, 0);
+  // A Ctrl-D typed while an answer runs arrives here as NUL, once the editor has changed the terminal's mode.
+  ::el_set(editor, EL_BIND, "^@", "em-delete-or-list", nullptr);
   std::puts("Type a message, or /help.");
   while (true) {
     int count = 0;

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import sys
 import time
 
@@ -77,15 +78,21 @@ def main():
     expect(int(third[3]) < int(second[3]), "/reset forgets the conversation")
     terminal.until(PROMPT)
 
-    # A Ctrl-D that arrives while the line editor changes the mode of the terminal is lost, as for a person.
-    try:
-        for _ in range(20):
-            terminal.type(b"\x04")
-            if select.select([terminal.fd], [], [], 1)[0]:
-                os.read(terminal.fd, 65536)
-    except OSError:  # the program closed the terminal
-        pass
-    _, status = os.waitpid(terminal.process, 0)
+    # Typed while an answer runs, so in the other mode of the terminal.
+    terminal.type(b"a last message\n")
+    terminal.until(b"\x1b[2m")
+    terminal.type(b"\x03\x04")
+    deadline = time.monotonic() + 60
+    while (ended := os.waitpid(terminal.process, os.WNOHANG))[0] == 0:
+        if time.monotonic() > deadline:
+            os.kill(terminal.process, signal.SIGKILL)
+            raise SystemExit(f"Ctrl-D does not leave within 60 s, found {terminal.screen[-2000:]!r}")
+        if select.select([terminal.fd], [], [], 0.2)[0]:
+            try:
+                terminal.screen += os.read(terminal.fd, 65536)
+            except OSError:  # the program closed the terminal
+                time.sleep(0.2)
+    status = ended[1]
     expect(status == 0, f"Ctrl-D leaves with exit code 0, found status {status}")
 
 
