@@ -71,7 +71,8 @@ inline void tile(const Tile& in) {
 #pragma GCC unroll 4
       for (int r = 0; r < kTileRows; ++r) fetch_to_l2(from + r * row_bytes + in.ahead);
     }
-    asm("" : "+r"(from));  // the words are loaded again: registers are for the sums
+    // A full tile loads the words again: its registers are for the sums.
+    if constexpr (kTokens == kTileTokens) asm("" : "+r"(from));
 #pragma GCC unroll 4
     for (int r = 0; r < kTileRows; ++r) ws[r] = Decoder::second(from + r * row_bytes);
 #pragma GCC unroll 8
@@ -112,9 +113,11 @@ inline void tile_of(std::int64_t count, const Tile& in) {
 template <typename Decoder>
 void multiply_panel(const Matrix& w, const float* packed, std::int64_t tokens, std::int64_t pairs, std::int64_t ahead,
                     bool first, const PanelSums& sums) {
-  std::int64_t tiles = (tokens + kTileTokens - 1) / kTileTokens;
-  for (std::int64_t t = 0; t < tokens; --tiles) {
-    const std::int64_t count = (tokens - t + tiles - 1) / tiles;  // of equal size: small tiles wait for their chains
+  const std::int64_t tiles = (tokens + kTileTokens - 1) / kTileTokens;
+  std::int64_t t = 0;
+  for (std::int64_t i = 0; i < tiles; ++i) {
+    const std::int64_t left = tiles - i;
+    const std::int64_t count = (tokens - t + left - 1) / left;  // of equal size: small tiles wait for their chains
     for (std::int64_t r = 0; r < w.rows; r += kTileRows) {
       const Tile in{.rows = w.data + r * w.row_bytes,
                     .row_bytes = w.row_bytes,
@@ -123,7 +126,7 @@ void multiply_panel(const Matrix& w, const float* packed, std::int64_t tokens, s
                     .x = packed + t * kStride,
                     .first = first,
                     .sums = sums.at(r, t)};
-      if (t == 0 && ahead != 0) {
+      if (ahead != 0 && r / kTileRows % tiles == i) {  // each row once, evenly over the tiles
         tile_of<kTileTokens, true, Decoder>(count, in);
       } else {
         tile_of<kTileTokens, false, Decoder>(count, in);
