@@ -13,7 +13,7 @@ SUITES = "api,tokenizer,prompt,answers,tools,cache,logprobs"  # the others: endp
 
 
 def run(*arguments, code):
-    done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=400)
+    done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True)
     if done.returncode not in (code if isinstance(code, tuple) else (code,)):
         sys.exit(f"{arguments}: exit {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}")
     return done.stdout
