@@ -29,45 +29,19 @@ void pack(LaneOrder order, const float* x, std::int64_t n, float* out);
 // multiple of 32.
 void expand(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t n, float* out);
 
-// Decoders read consecutive rows of one matrix: step(r, s) is step s of row `first + r`, r < 4. Half a step is a pair
-// of vectors, which first() and second() read at its place.
-struct RowBases {
-  const std::byte* low;
-  const std::byte* high;  // row 3, so that addresses need two registers and a stride
-  std::int64_t stride;
-  RowBases(const std::byte* first, std::int64_t row_stride)
-      : low(first), high(first + 3 * row_stride), stride(row_stride) {}
-  const std::byte* row(int r) const { return r < 3 ? low + r * stride : high; }
-};
+}  // namespace perigee::avx2
 
-struct F32Decoder {
-  static constexpr std::int64_t kPairBytes = 64;
-  RowBases data;
-  F32Decoder(const Matrix& w, std::int64_t row) : data(w.data + row * w.row_bytes, w.row_bytes) {}
-  static inline Vec first(const std::byte* pair) { return load(reinterpret_cast<const float*>(pair)); }
-  static inline Vec second(const std::byte* pair) { return load(reinterpret_cast<const float*>(pair) + kLanes); }
-  inline void step(int r, std::int64_t s, Vec* out) const {
-    const std::byte* from = data.row(r) + s * 2 * kPairBytes;
-    for (int v = 0; v < 4; v += 2, from += kPairBytes) {
-      out[v] = first(from);
-      out[v + 1] = second(from);
-    }
-  }
-};
-// A panel that expand() filled.
-struct PanelDecoder : F32Decoder {
-  using F32Decoder::F32Decoder;
-};
+#include "kernels/wide/decoders.inl"
+
+namespace perigee::avx2 {
 
 struct HighHalves {
   std::uint32_t mask[8];
 };
 alignas(32) static constexpr HighHalves kHighHalves = {
     {0xFFFF0000, 0xFFFF0000, 0xFFFF0000, 0xFFFF0000, 0xFFFF0000, 0xFFFF0000, 0xFFFF0000, 0xFFFF0000}};
-struct Bf16Decoder {
-  static constexpr std::int64_t kPairBytes = 32;
-  RowBases data;
-  Bf16Decoder(const Matrix& w, std::int64_t row) : data(w.data + row * w.row_bytes, w.row_bytes) {}
+struct Bf16Pairs {
+  static constexpr std::int64_t kBytes = 32;
   static inline Vec first(const std::byte* pair) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(reinterpret_cast<const Int*>(pair)), 16));
   }
@@ -76,13 +50,6 @@ struct Bf16Decoder {
     Int high = _mm256_loadu_si256(reinterpret_cast<const Int*>(pair));
     asm("vpand %1, %0, %0" : "+x"(high) : "m"(kHighHalves));
     return _mm256_castsi256_ps(high);
-  }
-  inline void step(int r, std::int64_t s, Vec* out) const {
-    const std::byte* from = data.row(r) + s * 2 * kPairBytes;
-    for (int v = 0; v < 4; v += 2, from += kPairBytes) {
-      out[v] = first(from);
-      out[v + 1] = second(from);
-    }
   }
 };
 

@@ -37,18 +37,6 @@ void pack_step(LaneOrder order, const float* from, float* to) {
   for (int v = 0; v < 4; ++v) store(to + v * kLanes, _mm512_i32gather_ps(columns, from + 2 * v, 4));
 }
 
-template <typename Decoder>
-std::int64_t expand_steps(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t n, float* out) {
-  const Decoder decoder(w, row);
-  const std::int64_t steps = n / kStep;
-  for (std::int64_t s = 0; s < steps; ++s) {
-    Vec ws[4];
-    decoder.step(0, begin / kStep + s, ws);
-    for (int v = 0; v < 4; ++v) store(out + s * kStep + v * kLanes, ws[v]);
-  }
-  return steps * kStep;
-}
-
 }  // namespace
 
 constinit const ScaleTable kE8m0Table = scale_table();
@@ -71,9 +59,9 @@ void expand(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t 
   const LaneOrder order = lane_order(w);
   std::int64_t done = 0;
   if (w.format == WeightFormat::kF32) {
-    done = expand_steps<F32Decoder>(w, row, begin, n, out);
+    done = expand_steps<PairDecoder<F32Pairs>>(w, row, begin, n, out);
   } else if (w.format == WeightFormat::kBf16) {
-    done = expand_steps<Bf16Decoder>(w, row, begin, n, out);
+    done = expand_steps<PairDecoder<Bf16Pairs>>(w, row, begin, n, out);
   } else if (w.format == WeightFormat::kMxfp4) {
     done = expand_steps<Mxfp4Decoder>(w, row, begin, n, out);
   } else if (order == LaneOrder::kNibbles) {

@@ -23,51 +23,20 @@ LaneOrder lane_order(const Matrix& w);
 void pack(LaneOrder order, const float* x, std::int64_t n, float* out);
 void expand(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t n, float* out);
 
-struct RowBases {
-  const std::byte* low;
-  const std::byte* high;  // row 3, so that addresses need two registers and a stride
-  std::int64_t stride;
-  RowBases(const std::byte* first, std::int64_t row_stride)
-      : low(first), high(first + 3 * row_stride), stride(row_stride) {}
-  const std::byte* row(int r) const { return r < 3 ? low + r * stride : high; }
-};
+}  // namespace perigee::avx512
 
-struct F32Decoder {
-  static constexpr std::int64_t kPairBytes = 128;
-  RowBases data;
-  F32Decoder(const Matrix& w, std::int64_t row) : data(w.data + row * w.row_bytes, w.row_bytes) {}
-  static inline Vec first(const std::byte* pair) { return load(reinterpret_cast<const float*>(pair)); }
-  static inline Vec second(const std::byte* pair) { return load(reinterpret_cast<const float*>(pair) + kLanes); }
-  inline void step(int r, std::int64_t s, Vec* out) const {
-    const std::byte* from = data.row(r) + s * 2 * kPairBytes;
-    for (int v = 0; v < 4; v += 2, from += kPairBytes) {
-      out[v] = first(from);
-      out[v + 1] = second(from);
-    }
-  }
-};
-// A panel that expand() filled.
-struct PanelDecoder : F32Decoder {
-  using F32Decoder::F32Decoder;
-};
+#include "kernels/wide/decoders.inl"
 
-struct Bf16Decoder {
-  static constexpr std::int64_t kPairBytes = 64;
-  RowBases data;
-  Bf16Decoder(const Matrix& w, std::int64_t row) : data(w.data + row * w.row_bytes, w.row_bytes) {}
+namespace perigee::avx512 {
+
+struct Bf16Pairs {
+  static constexpr std::int64_t kBytes = 64;
   static inline Vec first(const std::byte* pair) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(pair), 16));
   }
   static inline Vec second(const std::byte* pair) {
     const Int high = _mm512_set1_epi32(static_cast<int>(0xFFFF0000U));
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(pair), high));
-  }
-  inline void step(int r, std::int64_t s, Vec* out) const {
-    const std::byte* from = data.row(r) + s * 2 * kPairBytes;
-    for (int v = 0; v < 4; v += 2, from += kPairBytes) {
-      out[v] = first(from);
-      out[v + 1] = second(from);
-    }
   }
 };
 

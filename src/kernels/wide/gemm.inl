@@ -9,8 +9,6 @@
 // rows x kBlock columns go by. bf16 and f32 are decoded in the tile itself, which needs half of the bytes that floats
 // would and pays for any number of tokens; other formats are expanded to a panel of floats once in L2. Bound by reading
 // the weights up to about six tokens, then by FMA.
-#include <type_traits>
-
 #include "kernels/wide/panel_rows.inl"
 
 namespace perigee::PERIGEE_PATH {
@@ -45,7 +43,7 @@ struct Tile {
   float* sums;         // [kTokens][kTileRows]
 };
 
-template <int kTokens, bool kFetch, typename Decoder>
+template <int kTokens, bool kFetch, typename Pairs>
 inline void tile(const Tile& in) {
   Vec acc[kTokens][kTileRows];
 #pragma GCC unroll 8
@@ -60,28 +58,28 @@ inline void tile(const Tile& in) {
   for (std::int64_t pair = 0; pair < in.pairs; ++pair) {
     Vec ws[kTileRows];
 #pragma GCC unroll 4
-    for (int r = 0; r < kTileRows; ++r) ws[r] = Decoder::first(from + r * row_bytes);
+    for (int r = 0; r < kTileRows; ++r) ws[r] = Pairs::first(from + r * row_bytes);
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
       const Vec column = load_once(x + t * kStride);
 #pragma GCC unroll 4
       for (int r = 0; r < kTileRows; ++r) acc[t][r] = fma(ws[r], column, acc[t][r]);
     }
-    if (kFetch && pair * Decoder::kPairBytes % 64 == 0) {
+    if (kFetch && pair * Pairs::kBytes % 64 == 0) {
 #pragma GCC unroll 4
       for (int r = 0; r < kTileRows; ++r) fetch_to_l2(from + r * row_bytes + in.ahead);
     }
     // A full tile loads the words again: its registers are for the sums.
     if constexpr (kTokens == kTileTokens) asm("" : "+r"(from));
 #pragma GCC unroll 4
-    for (int r = 0; r < kTileRows; ++r) ws[r] = Decoder::second(from + r * row_bytes);
+    for (int r = 0; r < kTileRows; ++r) ws[r] = Pairs::second(from + r * row_bytes);
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
       const Vec column = load_once(x + t * kStride + kLanes);
 #pragma GCC unroll 4
       for (int r = 0; r < kTileRows; ++r) acc[t][r] = fma(ws[r], column, acc[t][r]);
     }
-    from += Decoder::kPairBytes;
+    from += Pairs::kBytes;
     x += 2 * kLanes;
   }
   constexpr int kSums = kTokens * kTileRows;
@@ -99,18 +97,18 @@ inline void tile(const Tile& in) {
   }
 }
 
-template <int kTokens, bool kFetch, typename Decoder>
+template <int kTokens, bool kFetch, typename Pairs>
 inline void tile_of(std::int64_t count, const Tile& in) {
   if (count == kTokens) {
-    tile<kTokens, kFetch, Decoder>(in);
+    tile<kTokens, kFetch, Pairs>(in);
   } else if constexpr (kTokens > 1) {
-    tile_of<kTokens - 1, kFetch, Decoder>(count, in);
+    tile_of<kTokens - 1, kFetch, Pairs>(count, in);
   }
 }
 
 // All tokens of the chunk times one panel, whose rows are those of `w`, in whole tiles. ahead: 0 where nothing is to be
 // fetched.
-template <typename Decoder>
+template <typename Pairs>
 void multiply_panel(const Matrix& w, const float* packed, std::int64_t tokens, std::int64_t pairs, std::int64_t ahead,
                     bool first, const PanelSums& sums) {
   const std::int64_t tiles = (tokens + kTileTokens - 1) / kTileTokens;
@@ -127,9 +125,9 @@ void multiply_panel(const Matrix& w, const float* packed, std::int64_t tokens, s
                     .first = first,
                     .sums = sums.at(r, t)};
       if (ahead != 0 && r / kTileRows % tiles == i) {  // each row once, evenly over the tiles
-        tile_of<kTileTokens, true, Decoder>(count, in);
+        tile_of<kTileTokens, true, Pairs>(count, in);
       } else {
-        tile_of<kTileTokens, false, Decoder>(count, in);
+        tile_of<kTileTokens, false, Pairs>(count, in);
       }
     }
     t += count;
@@ -173,11 +171,11 @@ void expand_panel(const Matrix& w, const PanelRows& rows, std::int64_t k, std::i
 }
 
 // Activations are packed for as many blocks of columns as fit L2; a panel then runs through those blocks before the
-// next one begins, so that its sums seldom wait in y and each weight row is read along its length.
-template <typename Decoder>
+// next one begins, so that its sums seldom wait in y and each weight row is read along its length. kInPlace: whole
+// tiles read the weights where they lie.
+template <typename Pairs, bool kInPlace>
 void many_tokens(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::int64_t row_end, const float* x,
                  std::int64_t x_stride, std::int64_t tokens, const Output& out) {
-  constexpr bool kInPlace = !std::is_same_v<Decoder, PanelDecoder>;
   const std::int64_t blocks_of_w = (w.cols + kBlock - 1) / kBlock;
   // Expansion must be shared by many tokens; without it all columns of fewer tokens are better.
   std::int64_t limit = kInPlace ? kPackedBlocks / blocks_of_w : kPackedBlocks;
@@ -208,17 +206,16 @@ void many_tokens(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::
                                      (k + kBlock < end ? 0 : rows.next * w.row_bytes);
           const float* activations = packed + (k - begin) / kBlock * chunk_size * kStride;
           if (kInPlace && columns % kStep == 0 && rows.count % kTileRows == 0) {
-            Matrix part = w.slice_rows(rows.first, rows.count);
-            part.row_bytes *= rows.apart;
-            part.data += k / (2 * kLanes) * Decoder::kPairBytes;
-            multiply_panel<Decoder>(part, activations, count, columns / (2 * kLanes), ahead, k == 0, sums);
+            Matrix part = rows_apart(w, rows.first, rows.count, rows.apart);
+            part.data += k / (2 * kLanes) * Pairs::kBytes;
+            multiply_panel<Pairs>(part, activations, count, columns / (2 * kLanes), ahead, k == 0, sums);
           } else {
             expand_panel(w, rows, k, columns, ahead, panel);
             const Matrix part{.rows = whole_tiles(rows.count),
                               .data = reinterpret_cast<const std::byte*>(panel),
                               .row_bytes = kStride * static_cast<std::int64_t>(sizeof(float))};
             const std::int64_t steps = (columns + kStep - 1) / kStep;
-            multiply_panel<PanelDecoder>(part, activations, count, 2 * steps, 0, k == 0, sums);
+            multiply_panel<F32Pairs>(part, activations, count, 2 * steps, 0, k == 0, sums);
           }
         }
         store_sums(out, chunk, rows, end == w.cols, sums);
@@ -235,10 +232,7 @@ struct FourRows {
   Rounding rounding;
 
   FourRows(const Matrix& all, std::int64_t row, std::int64_t apart, const Output& out)
-      : w(all.slice_rows(row, 4)), y(out.y + row), quarter(apart), rounding(out.rounding) {
-    w.row_bytes *= apart;
-    w.scale_row_bytes *= apart;
-  }
+      : w(rows_apart(all, row, 4, apart)), y(out.y + row), quarter(apart), rounding(out.rounding) {}
   void store(std::int64_t token_offset, __m128 sums) const {
     alignas(16) float values[4];
     _mm_store_ps(values, rounding == Rounding::kBf16 ? round_bf16(sums) : sums);
@@ -246,19 +240,19 @@ struct FourRows {
   }
 };
 
-template <typename Decoder>
+template <typename Pairs>
 inline void fetch_ahead(const std::byte* row, std::int64_t step) {
   constexpr std::int64_t kAhead = 256;
-  constexpr std::int64_t kStepBytes = 2 * Decoder::kPairBytes;
+  constexpr std::int64_t kStepBytes = 2 * Pairs::kBytes;
 #pragma GCC unroll 4
   for (std::int64_t line = 0; line < kStepBytes; line += 64) fetch(row + step * kStepBytes + kAhead + line);
 }
 
 // Decoded on the way from memory to the registers; the activations of a step stay in four registers.
-template <typename Decoder>
+template <typename Pairs>
 inline void one_token_rows(const FourRows& rows, const float* packed) {
   const Matrix& w = rows.w;
-  const Decoder decoder(w, 0);
+  const PairDecoder<Pairs> decoder(w, 0);
   __m128 total = _mm_setzero_ps();
   for (std::int64_t k = 0; k < w.cols; k += kBlock) {
     const std::int64_t columns = w.cols - k < kBlock ? w.cols - k : kBlock;
@@ -273,7 +267,7 @@ inline void one_token_rows(const FourRows& rows, const float* packed) {
       for (int v = 0; v < 4; ++v) x[v] = load_once(packed + s * kStep + v * kLanes);
 #pragma GCC unroll 4
       for (int r = 0; r < 4; ++r) {
-        fetch_ahead<Decoder>(decoder.data.row(r), s);
+        fetch_ahead<Pairs>(decoder.data.row(r), s);
         Vec ws[4];
         decoder.step(r, s, ws);
 #pragma GCC unroll 4
@@ -297,10 +291,10 @@ inline void one_token_rows(const FourRows& rows, const float* packed) {
 
 // Two tokens, as a decode batch often gives an expert: each decoded step of four rows meets both. From three tokens on
 // the panels of many_tokens are as fast. The second token lies `stride` floats behind the first.
-template <typename Decoder>
+template <typename Pairs>
 inline void two_token_rows(const FourRows& rows, const float* packed, std::int64_t stride, std::int64_t y_stride) {
   const Matrix& w = rows.w;
-  const Decoder decoder(w, 0);
+  const PairDecoder<Pairs> decoder(w, 0);
   __m128 totals[2] = {_mm_setzero_ps(), _mm_setzero_ps()};
   for (std::int64_t k = 0; k < w.cols; k += kBlock) {
     const std::int64_t columns = w.cols - k < kBlock ? w.cols - k : kBlock;
@@ -311,7 +305,7 @@ inline void two_token_rows(const FourRows& rows, const float* packed, std::int64
     for (std::int64_t s = k / kStep; s < end_step; ++s) {
 #pragma GCC unroll 4
       for (int r = 0; r < 4; ++r) {
-        fetch_ahead<Decoder>(decoder.data.row(r), s);
+        fetch_ahead<Pairs>(decoder.data.row(r), s);
         Vec ws[4];
         decoder.step(r, s, ws);
         const float* xs = packed + s * kStep;
@@ -343,7 +337,7 @@ inline void two_token_rows(const FourRows& rows, const float* packed, std::int64
   for (int t = 0; t < 2; ++t) rows.store(t * y_stride, totals[t]);
 }
 
-template <typename Decoder>
+template <typename Pairs>
 void few_tokens(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::int64_t row_end, const float* x,
                 std::int64_t x_stride, std::int64_t tokens, const Output& out) {
   const std::int64_t stride = (w.cols + kStep - 1) / kStep * kStep + 16;  // two tokens would share sets of L1
@@ -353,13 +347,13 @@ void few_tokens(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::i
   for (std::int64_t row = row_begin; row < row_begin + quarter; ++row) {
     const FourRows rows(w, row, quarter, out);
     if (tokens == 1) {
-      one_token_rows<Decoder>(rows, packed);
+      one_token_rows<Pairs>(rows, packed);
     } else {
-      two_token_rows<Decoder>(rows, packed, stride, out.stride);
+      two_token_rows<Pairs>(rows, packed, stride, out.stride);
     }
   }
   const std::int64_t rest = row_begin + 4 * quarter;
-  if (rest < row_end) many_tokens<Decoder>(w, order, rest, row_end, x, x_stride, tokens, out);
+  if (rest < row_end) many_tokens<Pairs, true>(w, order, rest, row_end, x, x_stride, tokens, out);
 }
 
 }  // namespace
@@ -368,19 +362,19 @@ void gemm(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, const f
           std::int64_t tokens, float* y, std::int64_t y_stride, Rounding rounding) {
   const Output out{y, y_stride, rounding};
   const LaneOrder order = lane_order(w);
-  const auto run = [&]<typename Decoder>() {
-    if (tokens <= 2) return few_tokens<Decoder>(w, order, row_begin, row_end, x, x_stride, tokens, out);
-    many_tokens<Decoder>(w, order, row_begin, row_end, x, x_stride, tokens, out);
+  const auto run = [&]<typename Pairs>() {
+    if (tokens <= 2) return few_tokens<Pairs>(w, order, row_begin, row_end, x, x_stride, tokens, out);
+    many_tokens<Pairs, true>(w, order, row_begin, row_end, x, x_stride, tokens, out);
   };
   switch (w.format) {
     case WeightFormat::kBf16:
-      return run.template operator()<Bf16Decoder>();
+      return run.template operator()<Bf16Pairs>();
     case WeightFormat::kF32:
-      return run.template operator()<F32Decoder>();
+      return run.template operator()<F32Pairs>();
     default:
       break;
   }
-  many_tokens<PanelDecoder>(w, order, row_begin, row_end, x, x_stride, tokens, out);
+  many_tokens<F32Pairs, false>(w, order, row_begin, row_end, x, x_stride, tokens, out);
 }
 
 }  // namespace perigee::PERIGEE_PATH

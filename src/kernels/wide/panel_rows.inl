@@ -14,6 +14,13 @@ struct PanelRows {
   std::int64_t next;
 };
 
+// Rows first, first + apart, ... as a matrix of their own; for formats without scales.
+inline Matrix rows_apart(const Matrix& w, std::int64_t first, std::int64_t count, std::int64_t apart) {
+  Matrix part = w.slice_rows(first, count);
+  part.row_bytes *= apart;
+  return part;
+}
+
 // Panels of all rows in [begin, end). With few tokens, whose bound is memory, the rows of a panel are far apart, so
 // that each is a long stream, in which neighbouring rows follow one another: in pieces of a row's length the hardware
 // starts anew at each row, which costs a quarter of the bandwidth where rows are 4 KiB. With many tokens neighbouring
