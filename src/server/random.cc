@@ -13,11 +13,11 @@
 namespace perigee::server {
 namespace {
 
-// The kernel's generator: nothing to set up and no state a thread, as OpenSSL's has. Without it
-// nothing here would be unguessable.
+// The kernel's generator: nothing to set up and no state a thread, as OpenSSL's has. Without it nothing here would be
+// unguessable.
 void fill(std::span<std::byte> out) {
   while (!out.empty()) {
-    const ssize_t got = ::getrandom(out.data(), std::min<std::size_t>(out.size(), 256), 0);
+    const ssize_t got = ::getrandom(out.data(), out.size(), 0);
     if (got < 0 && errno != EINTR) std::abort();
     out = out.subspan(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
   }
