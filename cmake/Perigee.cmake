@@ -52,6 +52,11 @@ set(perigee_test_seconds 900)
 if(PERIGEE_SANITIZE STREQUAL thread)
   set(perigee_test_seconds 5400)
 endif()
+# What the time limits inside scripts that run the program are multiplied by.
+set(perigee_patience 1)
+if(PERIGEE_SANITIZE)
+  set(perigee_patience 4)
+endif()
 
 # perigee_module(NAME [DEPENDS lib...] [NO_PRECOMPILED] [COLD])
 # COLD: compiled with -O1. Where no token waits for the code, -O2 costs a visitor's build a third more and gains nothing.

@@ -8,8 +8,8 @@ import sys
 import tempfile
 import time
 
-PROGRAM, DATA = sys.argv[1], pathlib.Path(sys.argv[2])
-HOSTILE_SECONDS = 60  # on a busy machine; each takes far less
+PROGRAM, DATA, PATIENCE = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3])
+HOSTILE_SECONDS = 20 * PATIENCE  # on a busy machine; each takes far less
 FAILURES = []
 
 

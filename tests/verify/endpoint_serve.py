@@ -8,12 +8,12 @@ import subprocess
 import sys
 import tempfile
 
-PROGRAM = sys.argv[1]
+PROGRAM, PATIENCE = sys.argv[1], int(sys.argv[2])
 SUITES = "api,tokenizer,prompt,answers,tools,cache,logprobs"  # the others: endpoint_test.cc
 
 
 def run(*arguments, code):
-    done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True)
+    done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=400 * PATIENCE)
     if done.returncode not in (code if isinstance(code, tuple) else (code,)):
         sys.exit(f"{arguments}: exit {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}")
     return done.stdout
