@@ -1,16 +1,12 @@
 // The engine over real (tiny) models: a reply is the same tokens and log-probabilities whatever the cache, the batch,
 // the preemptions and the tiers did on the way.
-#include <unistd.h>
-
-#include <filesystem>
 #include <thread>
 
+#include "checkpoint/test_support.h"
 #include "engine_bits.h"
 
 namespace perigee {
 namespace {
-
-namespace fs = std::filesystem;
 
 TEST_P(EngineBits, RamHitBranchAndRepeat) {
   const std::vector<TokenId> prompt = make_prompt(700, 1);
@@ -49,10 +45,9 @@ TEST_P(EngineBits, BatchOfOthersAndSmallSteps) {
 }
 
 TEST_P(EngineBits, DiskAndRestart) {
-  const fs::path directory = fs::temp_directory_path() / ("perigee-engine-test-" + std::to_string(::getpid()));
-  fs::remove_all(directory);
+  const testing_support::TemporaryFolder folder;
   EngineOptions options = options_;
-  options.cache.disk.directory = directory.string();
+  options.cache.disk.directory = folder.path();
   options.cache.disk.budget_bytes = std::int64_t{1} << 30;
   options.cache.disk.write_bytes_per_day = 0;
   const std::vector<TokenId> prompt = make_prompt(600, 3);
@@ -61,7 +56,6 @@ TEST_P(EngineBits, DiskAndRestart) {
   CacheReport report;
   EXPECT_EQ(one(*open(options), ask(prompt), &report), want);
   EXPECT_EQ(report.restored_tokens, 600) << report.reason;
-  fs::remove_all(directory);
 }
 
 TEST_P(EngineBits, PreemptedAndEvicted) {

@@ -1,17 +1,11 @@
 // The traps of spec cache.md 1.2 that need a model: each is an engine seen in the wild that served other bits on a hit.
 // The traps of states sharded over ranks, context parallelism and speculative drafts have no counterpart here yet: one
 // process holds whole states, and nothing drafts.
-#include <unistd.h>
-
-#include <filesystem>
-#include <thread>
-
+#include "checkpoint/test_support.h"
 #include "engine_bits.h"
 
 namespace perigee {
 namespace {
-
-namespace fs = std::filesystem;
 
 class CacheTraps : public EngineBits {};
 
@@ -79,12 +73,11 @@ TEST_P(CacheTraps, AStateTakenInAMixedStepIsThePromptsOwn) {
 // "Connector races: a state is stored that was never valid, decode-phase states are dropped": with hardly any RAM every
 // object goes to disk and back while requests that share it run.
 TEST_P(CacheTraps, ObjectsOnTheirWayToDiskAreWholeWhenTheyAreRead) {
-  const fs::path directory = fs::temp_directory_path() / ("perigee-traps-test-" + std::to_string(::getpid()));
-  fs::remove_all(directory);
+  const testing_support::TemporaryFolder folder;  // outlives the engine, which writes until its end
   EngineOptions options = options_;
   options.max_branches = 4;
   options.context_tokens = 1024;
-  options.cache.disk.directory = directory.string();
+  options.cache.disk.directory = folder.path();
   options.cache.disk.budget_bytes = std::int64_t{1} << 30;
   options.cache.disk.write_bytes_per_day = 0;
   options.memory_bytes = least_memory(options);
@@ -106,7 +99,6 @@ TEST_P(CacheTraps, ObjectsOnTheirWayToDiskAreWholeWhenTheyAreRead) {
     for (std::size_t i = 0; i < 12; ++i) EXPECT_EQ(replies[i], want[i % 6]) << round << ' ' << i;
   }
   engine->drain(10);
-  fs::remove_all(directory);
 }
 
 INSTANTIATE_TEST_SUITE_P(Configs, CacheTraps, engine_bits_configs(), engine_bits_name);
