@@ -19,12 +19,11 @@ inline std::string broken_invariant(const Dialect& dialect, const Tokenizer& tok
   using Kind = AnswerEvent::Kind;
   const auto parser = make_answer_parser(dialect, tokenizer, options);
   AnswerFold fold;
-  std::string reasoning;
+  std::string reasoning;  // since it was last repeated as content: what came before was the reply
   std::string content;
   std::vector<ToolCall> calls;
   std::vector<bool> ended;
   std::string spelled;  // everything that the ordinary ids spell
-  bool repeated = false;
   bool finished = false;
   std::string wrong;
   std::vector<AnswerEvent> events;
@@ -50,7 +49,7 @@ inline std::string broken_invariant(const Dialect& dialect, const Tokenizer& tok
         check(!event.text.empty(), "an empty delta");
         if (event.kind == Kind::kReasoning) reasoning += event.text;
         if (event.kind == Kind::kContent) content += event.text;
-        repeated = repeated || event.was_reasoning;
+        if (event.was_reasoning) reasoning.clear();
         if (event.kind == Kind::kCallArguments) {
           check(!calls.empty() && !ended.back(), "arguments of no call");
           if (!calls.empty()) calls.back().arguments += event.text;
@@ -69,7 +68,7 @@ inline std::string broken_invariant(const Dialect& dialect, const Tokenizer& tok
   const Answer answer = fold.take();
   check(finished && answer.finish != AnswerFinish::kNone, "no end");
   check(answer.content.value_or("") == content, "the content deltas differ from the message");
-  check(answer.reasoning.value_or("") == reasoning || (repeated && !answer.reasoning), "the reasoning deltas differ");
+  check(answer.reasoning.value_or("") == reasoning, "the reasoning deltas differ");
   std::size_t complete = 0;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (!ended[i]) continue;
