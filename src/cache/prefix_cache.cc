@@ -137,6 +137,7 @@ class SessionImpl : public CacheSession {
                   std::vector<Section> sections);
   void release();
   void stamp_path();
+  void restore_resumed_tail();
 
   CacheImpl& cache_;
   CacheKey root_key_;
@@ -151,7 +152,7 @@ class SessionImpl : public CacheSession {
   std::set<const CacheObject*> pinned_;
   std::vector<ObjectRef> states_;  // restored and taken
   std::vector<ObjectRef> added_;
-  std::vector<SupersededBlock> superseded_;
+  ObjectRef resumed_tail_;  // the partial block under the state that this request resumed from
   bool corrupt_ = false;
   bool ended_ = false;
 };
@@ -211,8 +212,7 @@ void SessionImpl::look_up(std::int64_t system_end) {
   branch.last_state = restored;
   if (restored > static_cast<std::int64_t>(match.path.size()) * kBlockTokens) {
     branch.tail = match.partial;
-    // Kept for discard(): a longer block of ours may take its place.
-    superseded_.push_back({match.partial, blocks_.back()});
+    resumed_tail_ = match.partial;
   }
   if (state_) states_.push_back(match.state);
   ++cache_.counters_.lookups;
@@ -355,7 +355,7 @@ ObjectRef SessionImpl::store(CacheObject& parent, ObjectKind kind, BlockTokens t
   PrefixTree& tree = cache_.tree_;
   const CacheKey key = block_key(parent.key, tokens);
   const std::array<std::int64_t, kTierCount> cost = {payload->cost(), 0};
-  ObjectRef object = tree.add(parent, kind, tokens, key, cost, Tier::kRam, &superseded_);
+  ObjectRef object = tree.add(parent, kind, tokens, key, cost, Tier::kRam);
   const bool in_ram = object != nullptr;
   if (!in_ram) {
     if (cache_.disk_ == nullptr) return nullptr;
@@ -370,7 +370,6 @@ ObjectRef SessionImpl::store(CacheObject& parent, ObjectKind kind, BlockTokens t
     return nullptr;
   }
   use(object);
-  added_.push_back(object);
   return object;
 }
 
@@ -384,6 +383,7 @@ bool SessionImpl::add_block(int branch, std::int64_t end, PayloadRef payload) {
   ObjectRef block =
       store(*place.parent, ObjectKind::kBlock, std::move(place.tokens), std::move(payload), std::move(sections));
   if (!block) return false;
+  added_.push_back(block);
   if (end % kBlockTokens == 0) {
     b.path.push_back(std::move(block));
     b.tail = nullptr;
@@ -409,6 +409,7 @@ bool SessionImpl::add_state(int branch, std::int64_t position, PayloadRef payloa
   if (tree.find_state(*parent, tail) != nullptr || tree.find_covering(*parent, tail) == nullptr) return false;
   ObjectRef state = store(*parent, ObjectKind::kState, std::move(tail), std::move(payload), std::move(sections));
   if (!state) return false;
+  added_.push_back(state);
   states_.push_back(std::move(state));
   return true;
 }
@@ -450,27 +451,27 @@ void SessionImpl::finish() {
   cache_.tree_.forget_empty_root(root_key_);
 }
 
+// A partial block that went for one of ours comes back, since it covers the state that this request resumed from. One
+// without such a state is no loss: nothing resumes there.
+void SessionImpl::restore_resumed_tail() {
+  if (!resumed_tail_ || resumed_tail_->linked()) return;
+  const CacheObject& old = *resumed_tail_;
+  const auto level = static_cast<std::size_t>((old.end - 1) / kBlockTokens);
+  CacheObject& parent = level == 0 ? *root_ : *branches_[0].path[level - 1];
+  if (!parent.linked()) return;
+  for (auto it = parent.blocks.lower_bound(BlockTokensView(old.tokens)); it != parent.blocks.end(); ++it) {
+    if (compare_tokens((*it)->tokens, old.tokens).common < old.tokens.size()) break;
+    if (std::find(added_.begin(), added_.end(), *it) == added_.end()) return;  // covered by what stays
+  }
+  store(parent, ObjectKind::kBlock, old.tokens, blocks_.back(), old.sections);
+}
+
 void SessionImpl::discard() {
   if (ended_) return;
   {
     const std::lock_guard lock(cache_.mutex_);
-    PrefixTree& tree = cache_.tree_;
-    // A partial block that went for one of ours comes back first: it covers the state that this request resumed from.
-    for (const SupersededBlock& each : superseded_) {
-      const CacheObject& old = *each.object;
-      const CacheObject* longest = &old;
-      while (longest->successor) longest = longest->successor.get();
-      CacheObject* parent = longest->parent;
-      if (old.linked() || parent == nullptr || each.payload == nullptr) continue;
-      if (std::find(added_.begin(), added_.end(), each.object) != added_.end()) continue;
-      if (parent->blocks.contains(BlockTokensView(old.tokens))) continue;
-      const ObjectRef block = tree.add(*parent, ObjectKind::kBlock, old.tokens, old.key, old.cost, Tier::kRam);
-      if (!block) continue;
-      block->payload = each.payload;
-      block->sections = old.sections;
-      if (cache_.disk_) cache_.disk_->enqueue(block);
-    }
-    for (auto it = added_.rbegin(); it != added_.rend(); ++it) tree.remove(*it, PrefixTree::Cause::kDiscard);
+    restore_resumed_tail();
+    for (auto it = added_.rbegin(); it != added_.rend(); ++it) cache_.tree_.remove(*it, PrefixTree::Cause::kDiscard);
   }
   finish();
 }

@@ -234,13 +234,12 @@ ObjectRef PrefixTree::add_held(CacheObject& parent, ObjectKind kind, BlockTokens
 }
 
 ObjectRef PrefixTree::add(CacheObject& parent, ObjectKind kind, BlockTokens tokens, const CacheKey& key,
-                          std::array<std::int64_t, kTierCount> cost, Tier tier,
-                          std::vector<SupersededBlock>* superseded) {
+                          std::array<std::int64_t, kTierCount> cost, Tier tier) {
   const auto t = static_cast<std::size_t>(tier);
   if (options_.budget[t] > 0 && cost[t] > options_.budget[t]) return nullptr;
   // Held while room is made: a victim's sweep must not take it for something that is on no tier.
   ObjectRef object = add_held(parent, kind, std::move(tokens), key, cost);
-  if (!admit(object, tier, superseded)) {
+  if (!admit(object, tier)) {
     unlink(object, Cause::kDiscard);
     return nullptr;
   }
@@ -254,7 +253,7 @@ void PrefixTree::hold(CacheObject& object) {
   if (object.kind == ObjectKind::kState) evicted_.forget(object.parent->key, object.key);
 }
 
-bool PrefixTree::admit(const ObjectRef& object, Tier tier, std::vector<SupersededBlock>* superseded) {
+bool PrefixTree::admit(const ObjectRef& object, Tier tier) {
   const auto t = static_cast<std::size_t>(tier);
   if (object->on[t]) return true;
   const std::vector<ObjectRef> partials = superseded_by(*object, tier);
@@ -268,7 +267,7 @@ bool PrefixTree::admit(const ObjectRef& object, Tier tier, std::vector<Supersede
   // victim.
   pin(*object);
   enter(*object, t);
-  for (const ObjectRef& partial : partials) supersede(partial, object, tier, superseded);
+  for (const ObjectRef& partial : partials) supersede(partial, object, tier);
   const bool fits = make_room(0, tier);
   unpin(object);
   if (!fits) leave(*object, t);
@@ -357,9 +356,7 @@ void PrefixTree::stamp(CacheObject& object, std::uint64_t stamp) {
   index(object);
 }
 
-void PrefixTree::supersede(const ObjectRef& partial, const ObjectRef& block, Tier tier,
-                           std::vector<SupersededBlock>* superseded) {
-  const PayloadRef payload = partial->payload;
+void PrefixTree::supersede(const ObjectRef& partial, const ObjectRef& block, Tier tier) {
   // What is on disk stays until the longer block is there too: a crash in between must not lose it.
   leave(*partial, kRam);
   if (tier == Tier::kDisk) leave(*partial, kDisk);
@@ -370,7 +367,6 @@ void PrefixTree::supersede(const ObjectRef& partial, const ObjectRef& block, Tie
   for (std::int32_t i = 0; i < users; ++i) pin(*block);
   unlink(partial, Cause::kDiscard);
   partial->successor = block;
-  if (superseded != nullptr) superseded->push_back({partial, payload});
 }
 
 void PrefixTree::collect_below(const ObjectRef& object, std::vector<ObjectRef>& out) {

@@ -72,11 +72,6 @@ struct TreeMatch {
   ObjectRef state;              // the deepest at or below L; null: none
 };
 
-struct SupersededBlock {
-  ObjectRef object;
-  PayloadRef payload;  // null: it was on disk only
-};
-
 // Keys of states that were dropped for space, until they are stored again. Bounded, oldest first to be forgotten.
 class EvictedStates {
  public:
@@ -133,15 +128,13 @@ class PrefixTree {
 
   // A new object on `tier`, not pinned, with the newest stamp. Null, and nothing changed, when it would not fit even if
   // everything not in use went. The caller made sure that no equal object is there and that a state is covered.
-  // `superseded` (optional) receives the partial blocks that left the tree for a longer one.
   ObjectRef add(CacheObject& parent, ObjectKind kind, BlockTokens tokens, const CacheKey& key,
-                std::array<std::int64_t, kTierCount> cost, Tier tier,
-                std::vector<SupersededBlock>* superseded = nullptr);
+                std::array<std::int64_t, kTierCount> cost, Tier tier);
   // A new object on no tier: held for a write, or removed by the caller.
   ObjectRef add_held(CacheObject& parent, ObjectKind kind, BlockTokens tokens, const CacheKey& key,
                      std::array<std::int64_t, kTierCount> cost);
   // Puts an object on a further tier; false when it does not fit.
-  bool admit(const ObjectRef& object, Tier tier, std::vector<SupersededBlock>* superseded = nullptr);
+  bool admit(const ObjectRef& object, Tier tier);
   void hold(CacheObject& object);
   void release_hold(const ObjectRef& object);
 
@@ -176,7 +169,7 @@ class PrefixTree {
   void unindex(CacheObject& object);
   std::vector<ObjectRef> superseded_by(const CacheObject& block, Tier tier) const;
   std::vector<ObjectRef> states_within(const CacheObject& parent, const BlockTokensView& tokens) const;
-  void supersede(const ObjectRef& partial, const ObjectRef& block, Tier tier, std::vector<SupersededBlock>* superseded);
+  void supersede(const ObjectRef& partial, const ObjectRef& block, Tier tier);
   void unlink(const ObjectRef& object, Cause cause);
 
   Options options_;

@@ -48,7 +48,7 @@ struct Request {
   Ref tail;
   std::vector<Ref> states;
   std::vector<Ref> added;
-  std::vector<Ref> replaced;
+  Ref resumed_tail;  // the partial block under the state that it resumed from
   std::int64_t reached = 0;
 };
 
@@ -114,6 +114,7 @@ class Oracle {
       if (state->end() > whole) {
         request.tail = holder(request, whole, found.common);
         request.tail->users.insert(request.id);
+        request.resumed_tail = request.tail;
       }
     }
     request.reached = found.restored;
@@ -173,8 +174,6 @@ class Oracle {
         block->users.insert(each->users.begin(), each->users.end());
         each->alive = false;
         std::erase(objects_, each);
-        if (std::find(request.added.begin(), request.added.end(), each) == request.added.end())
-          request.replaced.push_back(each);
       }
       objects_.push_back(block);
       make_room(block->cost, block);
@@ -233,8 +232,8 @@ class Oracle {
   }
 
   void discard(Request& request) {
-    for (const Ref& old : request.replaced) {
-      if (budget_ > 0 && in_use() + old->cost > budget_) continue;
+    const Ref& old = request.resumed_tail;
+    if (old && !old->alive && !covered(*old, request.added) && (budget_ == 0 || in_use() + old->cost <= budget_)) {
       old->alive = true;
       old->users.clear();
       objects_.push_back(old);
@@ -299,9 +298,12 @@ class Oracle {
     }
     return result;
   }
-  bool covered(const Object& state) const {
+  // By a block that is none of `others`.
+  bool covered(const Object& object, const std::vector<Ref>& others = {}) const {
     for (const Ref& each : objects_) {
-      if (!each->state && each->begin == state.begin && each->starts_with(state)) return true;
+      if (!each->state && each->begin == object.begin && each->starts_with(object) &&
+          std::find(others.begin(), others.end(), each) == others.end())
+        return true;
     }
     return false;
   }
