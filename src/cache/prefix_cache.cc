@@ -459,10 +459,10 @@ void SessionImpl::restore_resumed_tail() {
   const auto level = static_cast<std::size_t>((old.end - 1) / kBlockTokens);
   CacheObject& parent = level == 0 ? *root_ : *branches_[0].path[level - 1];
   if (!parent.linked()) return;
-  for (auto it = parent.blocks.lower_bound(BlockTokensView(old.tokens)); it != parent.blocks.end(); ++it) {
-    if (compare_tokens((*it)->tokens, old.tokens).common < old.tokens.size()) break;
-    if (std::find(added_.begin(), added_.end(), *it) == added_.end()) return;  // covered by what stays
-  }
+  const auto stays = [this](const ObjectRef& block) {
+    return std::find(added_.begin(), added_.end(), block) == added_.end();
+  };
+  if (PrefixTree::find_covering_if(parent, old.tokens, stays) != nullptr) return;
   store(parent, ObjectKind::kBlock, old.tokens, blocks_.back(), old.sections);
 }
 

@@ -177,10 +177,7 @@ std::vector<ObjectRef> PrefixTree::states_on_path(const ObjectRef& root, std::sp
 }
 
 ObjectRef PrefixTree::find_covering(const CacheObject& parent, const BlockTokensView& tokens) const {
-  const auto it = parent.blocks.lower_bound(tokens);
-  if (it == parent.blocks.end()) return nullptr;
-  return compare_tokens((*it)->tokens, tokens).common == static_cast<std::int64_t>(tokens.tokens.size()) ? *it
-                                                                                                         : nullptr;
+  return find_covering_if(parent, tokens, [](const ObjectRef&) { return true; });
 }
 
 ObjectRef PrefixTree::find_state(const CacheObject& parent, const BlockTokensView& tail) const {
@@ -189,12 +186,8 @@ ObjectRef PrefixTree::find_state(const CacheObject& parent, const BlockTokensVie
 }
 
 bool PrefixTree::covered_on_tier(const CacheObject& state, Tier tier) const {
-  const auto& blocks = state.parent->blocks;
-  for (auto it = blocks.lower_bound(BlockTokensView(state.tokens)); it != blocks.end(); ++it) {
-    if (compare_tokens((*it)->tokens, state.tokens).common < state.tokens.size()) return false;
-    if ((*it)->on_tier(tier)) return true;
-  }
-  return false;
+  return find_covering_if(*state.parent, state.tokens,
+                          [tier](const ObjectRef& block) { return block->on_tier(tier); }) != nullptr;
 }
 
 std::vector<ObjectRef> PrefixTree::superseded_by(const CacheObject& block, Tier tier) const {

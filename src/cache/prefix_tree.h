@@ -123,6 +123,16 @@ class PrefixTree {
                                         std::span<const ImageSpan> images) const;
   // A block below `parent` that begins with these tokens, or the state with this tail; else null.
   ObjectRef find_covering(const CacheObject& parent, const BlockTokensView& tokens) const;
+  // The same among the blocks that `accept` takes.
+  template <typename Accept>
+  static ObjectRef find_covering_if(const CacheObject& parent, const BlockTokensView& tokens, Accept accept) {
+    const auto size = static_cast<std::int64_t>(tokens.tokens.size());
+    for (auto it = parent.blocks.lower_bound(tokens); it != parent.blocks.end(); ++it) {
+      if (compare_tokens((*it)->tokens, tokens).common < size) return nullptr;
+      if (accept(*it)) return *it;
+    }
+    return nullptr;
+  }
   ObjectRef find_state(const CacheObject& parent, const BlockTokensView& tail) const;
   bool covered_on_tier(const CacheObject& state, Tier tier) const;
 
