@@ -480,26 +480,41 @@ TEST(SelectTopK, TotalOrder) {
   EXPECT_TRUE(pick(0).empty());
 }
 
+// NaN last, equal scores by position.
+std::vector<std::int32_t> top_k_by_sorting(std::span<const float> scores, std::int64_t k) {
+  std::vector<std::int32_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    const float left = scores[static_cast<std::size_t>(a)];
+    const float right = scores[static_cast<std::size_t>(b)];
+    return left > right || (std::isnan(right) && !std::isnan(left));
+  });
+  order.resize(static_cast<std::size_t>(k));
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
 TEST(SelectTopK, EqualsSorting) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
   Random random{7};
-  for (int round = 0; round < 60; ++round) {
-    const std::int64_t n = random.between(1, 3000);
+  for (int round = 0; round < 100; ++round) {
+    const bool many = round % 4 == 3;
+    const std::int64_t n = many ? random.between(16'000, 40'000) : random.between(1, 3000);
     // Coarse values, so that many scores are equal at the threshold.
     std::vector<float> scores = random.floats(n, 4);
-    if (round % 2 == 0) {
-      for (float& score : scores) score = std::round(score);
+    const int kind = round / 4 % 6;
+    for (float& score : scores) {
+      if (kind == 1) score = std::round(score);
+      if (kind == 2) score = std::max(score, 0.0F) * (score < 1 ? -0.0F : 1.0F);
+      if (kind == 3 && score < 3) score = kNaN;
+      if (kind == 4 && score < 0) score = score < -2 ? kNaN : -kInfinity;
+      if (kind == 5 && score > 0) score = score > 2 ? kNaN : kInfinity;
     }
-    std::vector<std::int32_t> order(scores.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-      return scores[static_cast<std::size_t>(a)] > scores[static_cast<std::size_t>(b)];
-    });
-    order.resize(static_cast<std::size_t>(random.between(1, n)));
-    std::sort(order.begin(), order.end());
-    std::vector<std::int32_t> selected(order.size());
-    EXPECT_EQ(select_top_k(scores.data(), n, static_cast<std::int64_t>(order.size()), selected.data()),
-              static_cast<std::int64_t>(order.size()));
-    EXPECT_EQ(selected, order);
+    const std::int64_t k = random.between(1, many ? 2'500 : n);
+    std::vector<std::int32_t> selected(static_cast<std::size_t>(k));
+    EXPECT_EQ(select_top_k(scores.data(), n, k, selected.data()), k);
+    EXPECT_EQ(selected, top_k_by_sorting(scores, k)) << "round " << round;
   }
 }
 

@@ -1,6 +1,7 @@
 // The total order of DSA selection: score descending, then position ascending.
 #include <array>
 #include <bit>
+#include <limits>
 #include <numeric>
 
 #include "kernels/kernels.h"
@@ -22,36 +23,103 @@ struct Digit {
 };
 constexpr Digit kDigits[] = {{21, 11}, {10, 11}, {0, 10}};
 
+// The k-th largest key, and how many keys equal to it are among the k largest. Digit by digit: each pass counts the keys
+// that agree with the digits so far.
+struct Threshold {
+  std::uint32_t key;
+  std::int64_t equal;
+  // Whether a key is among the k largest; to be asked in the order of positions.
+  bool admits(std::uint32_t other) { return other > key || (other == key && equal-- > 0); }
+};
+template <typename KeyAt>
+Threshold find_threshold(std::int64_t n, std::int64_t k, KeyAt key_at) {
+  Threshold found = {.key = 0, .equal = k};  // the key's lower end holds the digits found
+  for (const Digit& digit : kDigits) {
+    const std::uint32_t mask = (1U << digit.bits) - 1;
+    // Neighbours often fall into one bin; two tables keep their increments from waiting for each other.
+    std::array<std::array<std::uint32_t, 2048>, 2> counts{};
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::uint64_t key = key_at(i);
+      if (key >> (digit.shift + digit.bits) == found.key) ++counts[i & 1][(key >> digit.shift) & mask];
+    }
+    std::uint32_t bin = mask;
+    const auto count = [&counts](std::uint32_t at) { return static_cast<std::int64_t>(counts[0][at]) + counts[1][at]; };
+    while (found.equal > count(bin)) found.equal -= count(bin--);
+    found.key = found.key << digit.bits | bin;
+  }
+  return found;
+}
+
+constexpr std::size_t kGroups = 4096;
+constexpr std::size_t kCandidates = 2 * kGroups;
+constexpr std::int64_t kTogether = 16;  // scores that are compared before one of them is looked at
+
+// The k-th largest of the maxima of kGroups groups: at least k scores reach it, and of many scores not many more.
+float reached_by_k(const float* scores, std::int64_t n, std::int64_t k) {
+  std::array<float, kGroups> largest;
+  largest.fill(-std::numeric_limits<float>::infinity());
+  for (std::int64_t at = 0; at + static_cast<std::int64_t>(kGroups) <= n; at += kGroups) {
+    for (std::size_t i = 0; i < kGroups; ++i) {
+      const float score = scores[at + static_cast<std::int64_t>(i)];
+      largest[i] = score > largest[i] ? score : largest[i];  // passes by a NaN
+    }
+  }
+  const auto key_at = [&](std::int64_t i) { return order_key(largest[static_cast<std::size_t>(i)]); };
+  const std::uint32_t key = find_threshold(kGroups, k, key_at).key;
+  return std::bit_cast<float>((key & 0x80000000U) != 0 ? key ^ 0x80000000U : ~key);
+}
+
+// Selects among the scores that reach `lowest`, at least k of them; false where they are too many.
+bool select_from(float lowest, const float* scores, std::int64_t n, std::int64_t k, std::int32_t* selected) {
+  std::array<std::uint32_t, kCandidates + 1> keys;
+  std::array<std::int32_t, kCandidates + 1> positions;
+  std::size_t count = 0;
+  const auto collect = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      keys[count] = order_key(scores[i]);
+      positions[count] = static_cast<std::int32_t>(i);
+      count += scores[i] >= lowest ? 1 : 0;
+    }
+  };
+  std::int64_t at = 0;
+  for (; at + kTogether <= n; at += kTogether) {
+    int any = 0;
+    for (std::int64_t i = at; i < at + kTogether; ++i) any |= scores[i] >= lowest ? 1 : 0;
+    if (any == 0) continue;
+    if (count + kTogether > kCandidates) return false;
+    collect(at, at + kTogether);
+  }
+  if (count + kTogether > kCandidates) return false;
+  collect(at, n);
+
+  Threshold threshold = find_threshold(static_cast<std::int64_t>(count), k,
+                                       [&](std::int64_t i) { return keys[static_cast<std::size_t>(i)]; });
+  for (std::size_t i = 0; i < count; ++i) {
+    if (threshold.admits(keys[i])) *selected++ = positions[i];
+  }
+  return true;
+}
+
 }  // namespace
 
-// The k-th largest key is found digit by digit: each pass counts the keys that agree with the digits so far. Four
-// passes over the scores, no memory.
+// Of many scores most lie below a bound that a first pass finds; a second collects the rest. Four passes over all scores
+// where they are few, or where too many equal the bound.
 std::int64_t select_top_k(const float* scores, std::int64_t n, std::int64_t k, std::int32_t* selected) {
   if (k >= n) {
     std::iota(selected, selected + n, 0);
     return n;
   }
   if (k <= 0) return 0;
-  std::uint32_t threshold = 0;  // the digits found, at the lower end
-  std::int64_t equal = k;       // how many keys with these digits are among the k largest
-  for (const Digit& digit : kDigits) {
-    const std::uint32_t mask = (1U << digit.bits) - 1;
-    // Neighbours often fall into one bin; two tables keep their increments from waiting for each other.
-    std::array<std::array<std::uint32_t, 2048>, 2> counts{};
-    for (std::int64_t i = 0; i < n; ++i) {
-      const std::uint64_t key = order_key(scores[i]);
-      if (key >> (digit.shift + digit.bits) == threshold) ++counts[i & 1][(key >> digit.shift) & mask];
-    }
-    std::uint32_t bin = mask;
-    const auto count = [&counts](std::uint32_t at) { return static_cast<std::int64_t>(counts[0][at]) + counts[1][at]; };
-    while (equal > count(bin)) equal -= count(bin--);
-    threshold = threshold << digit.bits | bin;
+  constexpr auto kGroupCount = static_cast<std::int64_t>(kGroups);
+  if (2 * k <= kGroupCount && n >= 4 * kGroupCount) {
+    const float lowest = reached_by_k(scores, n, k);
+    // -infinity: perhaps of groups of NaN.
+    if (lowest > -std::numeric_limits<float>::infinity() && select_from(lowest, scores, n, k, selected)) return k;
   }
-  std::int64_t found = 0;
-  for (std::int32_t i = 0; found < k; ++i) {
-    const std::uint32_t key = order_key(scores[i]);
-    if (key < threshold || (key == threshold && equal-- <= 0)) continue;
-    selected[found++] = i;
+  const auto key_at = [&](std::int64_t i) { return order_key(scores[i]); };
+  Threshold threshold = find_threshold(n, k, key_at);
+  for (std::int64_t i = 0, found = 0; found < k; ++i) {
+    if (threshold.admits(key_at(i))) selected[found++] = static_cast<std::int32_t>(i);
   }
   return k;
 }

@@ -1,6 +1,7 @@
 // Scores of the DSA indexer (spec 4.2), lanes along keys: kKeys keys are transposed into L1 once and meet all heads of
 // all queries of the tile; ReLU, head weight and the sum over heads stay in registers. Bound by FMA: 2 heads dim flops
-// a key.
+// a key; the next keys come from memory meanwhile.
+#include "kernels/wide/fetch.inl"
 
 namespace perigee::PERIGEE_PATH {
 namespace {
@@ -69,6 +70,15 @@ void transpose_keys(const PagedRows& keys, std::int64_t begin, std::int64_t coun
   }
 }
 
+// Asks for keys [begin, begin + count), as far as there are any before `end`.
+void fetch_keys(const PagedRows& keys, std::int64_t begin, std::int64_t count, std::int64_t end) {
+  const std::int64_t bytes = keys.row * (keys.format == KeyFormat::kF32 ? 4 : 2);
+  for (std::int64_t s = begin; s < begin + count && s < end; ++s) {
+    const std::byte* row = key_row(keys, s);
+    for (std::int64_t at = 0; at < bytes; at += 64) fetch_to_l2(row + at);
+  }
+}
+
 template <int kHeads>
 inline void add_heads(const float* q, std::int64_t dim, const float* w, const float* keys, Vec* scores) {
   Vec acc[kHeads][kVectors];
@@ -103,6 +113,7 @@ inline void add_heads(const float* q, std::int64_t dim, const float* w, const fl
 void index_scores(const IndexQueries& queries, const PagedRows& keys, std::int64_t begin, std::int64_t end,
                   float* scores, std::int64_t scores_stride) {
   const std::int64_t dim = keys.row;
+  const std::int64_t fetched = (kKeys * 4 + queries.heads - 1) / queries.heads;  // keys for each four heads
   float* block = scratch(Scratch::kKeys, dim * kKeys);
   for (std::int64_t s = begin; s < end; s += kKeys) {
     const std::int64_t count = end - s < kKeys ? end - s : kKeys;
@@ -112,7 +123,10 @@ void index_scores(const IndexQueries& queries, const PagedRows& keys, std::int64
       const float* w = queries.w + i * queries.w_stride;
       Vec sums[kVectors] = {zero(), zero(), zero()};
       std::int64_t h = 0;
-      for (; h + 4 <= queries.heads; h += 4) add_heads<4>(q + h * dim, dim, w + h, block, sums);
+      for (; h + 4 <= queries.heads; h += 4) {
+        add_heads<4>(q + h * dim, dim, w + h, block, sums);
+        if (i == 0) fetch_keys(keys, s + kKeys + h / 4 * fetched, fetched, end);
+      }
       for (; h < queries.heads; ++h) add_heads<1>(q + h * dim, dim, w + h, block, sums);
       float* out = scores + i * scores_stride + (s - begin);
       for (int v = 0; v < kVectors; ++v) {

@@ -1,5 +1,6 @@
 // Rows that a product of many tokens takes at a time.
 #include "kernels/kernels.h"
+#include "kernels/wide/fetch.inl"
 
 namespace perigee::PERIGEE_PATH {
 namespace {
@@ -33,15 +34,6 @@ void for_panels(std::int64_t begin, std::int64_t end, bool far_apart, Run run) {
   for (std::int64_t row = begin + panels * kPanelRows; row < end; row += kPanelRows) {
     run(PanelRows{row, end - row < kPanelRows ? end - row : kPanelRows, 1, kPanelRows});
   }
-}
-
-// Asks for what a stream of memory needs later: the hardware stops at each page. Not _mm_prefetch: g++ 12 takes a
-// function of nothing but prefetches for one without effect and drops it.
-inline void fetch(const std::byte* line) {
-  asm volatile("prefetcht0 %0" : : "m"(*line));
-}
-inline void fetch_to_l2(const std::byte* line) {
-  asm volatile("prefetcht1 %0" : : "m"(*line));
 }
 
 // Asks for `bytes` of each row of a panel, `ahead` bytes behind column byte `at`, a few lines at each of `calls` calls.
