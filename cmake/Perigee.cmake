@@ -47,14 +47,12 @@ if(PERIGEE_SANITIZE)
   endif()
 endif()
 
-# ThreadSanitizer slows the products of the property tests some thirty times.
+# ThreadSanitizer slows the products of the property tests some thirty times, AddressSanitizer some ten times.
 set(perigee_test_seconds 900)
-if(PERIGEE_SANITIZE STREQUAL thread)
-  set(perigee_test_seconds 5400)
-endif()
 # What the time limits inside scripts that run the program are multiplied by.
 set(perigee_patience 1)
 if(PERIGEE_SANITIZE)
+  set(perigee_test_seconds 5400)
   set(perigee_patience 4)
 endif()
 
