@@ -2,6 +2,8 @@
 // It knows nothing of HTTP or prompts. The scripted engine of the tests implements the same interface.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -81,6 +83,20 @@ struct EngineLimits {
   std::int64_t vocab = 0;
 };
 
+// How many tokens each step computed, in the buckets that vLLM has.
+struct StepSizes {
+  static constexpr std::array<std::int64_t, 13> kBounds = {1,   8,    16,   32,   64,   128,  256,
+                                                           512, 1024, 2048, 4096, 8192, 16384};
+  std::array<std::int64_t, kBounds.size() + 1> counts{};  // steps; the last: more than any bound
+  std::int64_t tokens = 0;
+
+  void record(std::int64_t size) {
+    const auto bucket = std::lower_bound(kBounds.begin(), kBounds.end(), size) - kBounds.begin();
+    ++counts[static_cast<std::size_t>(bucket)];
+    tokens += size;
+  }
+};
+
 struct EngineStats {
   std::int64_t waiting = 0;
   std::int64_t running = 0;
@@ -89,6 +105,7 @@ struct EngineStats {
   std::int64_t generated_tokens = 0;
   std::int64_t preemptions = 0;
   std::int64_t steps = 0;
+  StepSizes step_sizes;
   double kv_usage = 0;  // share of the page budget in use
   double prefill_seconds = 0;
   double decode_seconds = 0;

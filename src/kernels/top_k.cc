@@ -23,8 +23,8 @@ struct Digit {
 };
 constexpr Digit kDigits[] = {{21, 11}, {10, 11}, {0, 10}};
 
-// The k-th largest key, and how many keys equal to it are among the k largest. Digit by digit: each pass counts the keys
-// that agree with the digits so far.
+// The k-th largest key, and how many keys equal to it are among the k largest. Digit by digit: each pass counts the
+// keys that agree with the digits so far.
 struct Threshold {
   std::uint32_t key;
   std::int64_t equal;
@@ -102,8 +102,8 @@ bool select_from(float lowest, const float* scores, std::int64_t n, std::int64_t
 
 }  // namespace
 
-// Of many scores most lie below a bound that a first pass finds; a second collects the rest. Four passes over all scores
-// where they are few, or where too many equal the bound.
+// Of many scores most lie below a bound that a first pass finds; a second collects the rest. Four passes over all
+// scores where they are few, or where too many equal the bound.
 std::int64_t select_top_k(const float* scores, std::int64_t n, std::int64_t k, std::int32_t* selected) {
   if (k >= n) {
     std::iota(selected, selected + n, 0);

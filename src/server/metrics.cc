@@ -6,6 +6,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <limits>
 #include <vector>
 
 namespace perigee::server {
@@ -21,6 +22,18 @@ const Histogram::BucketBoundaries kGap = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.0
                                           0.2,   0.3,    0.4,   0.5,  0.75,  1,    2.5,   5};
 const Histogram::BucketBoundaries kLength = {1,    2,    5,     10,    20,    50,     100,    200,    500,    1000,
                                              2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000, 1000000};
+
+prometheus::ClientMetric::Histogram histogram_of(const StepSizes& sizes) {
+  prometheus::ClientMetric::Histogram histogram;
+  histogram.sample_sum = static_cast<double>(sizes.tokens);
+  for (std::size_t i = 0; i < sizes.counts.size(); ++i) {
+    histogram.sample_count += static_cast<std::uint64_t>(sizes.counts[i]);
+    const double bound = i < StepSizes::kBounds.size() ? static_cast<double>(StepSizes::kBounds[i])
+                                                       : std::numeric_limits<double>::infinity();
+    histogram.bucket.push_back({histogram.sample_count, bound});
+  }
+  return histogram;
+}
 
 }  // namespace
 
@@ -90,16 +103,19 @@ void Metrics::http_request(std::string_view route, int status, bool client_left)
 
 std::string Metrics::text(const EngineStats* engine, const HttpServerStats& http) const {
   std::vector<MetricFamily> families = impl_->registry.Collect();
-  const auto add = [&](std::string name, const char* help, MetricType type, double value) {
+  const auto add_metric = [&](std::string name, const char* help, MetricType type, prometheus::ClientMetric metric) {
+    for (const auto& [key, label] : impl_->labels) metric.label.push_back({key, label});
     MetricFamily family;
     family.name = std::move(name);
     family.help = help;
     family.type = type;
-    prometheus::ClientMetric metric;
-    for (const auto& [key, label] : impl_->labels) metric.label.push_back({key, label});
-    (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
     family.metric.push_back(std::move(metric));
     families.push_back(std::move(family));
+  };
+  const auto add = [&](std::string name, const char* help, MetricType type, double value) {
+    prometheus::ClientMetric metric;
+    (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+    add_metric(std::move(name), help, type, std::move(metric));
   };
   constexpr auto kGauge = MetricType::Gauge;
   constexpr auto kCounter = MetricType::Counter;
@@ -117,6 +133,9 @@ std::string Metrics::text(const EngineStats* engine, const HttpServerStats& http
     add("vllm:prefix_cache_queries_total", "Prompt tokens looked up", kCounter, prompt + cached);
     add("vllm:prefix_cache_hits_total", "Prompt tokens restored", kCounter, cached);
     add("vllm:num_preemptions_total", "Preempted requests", kCounter, static_cast<double>(engine->preemptions));
+    prometheus::ClientMetric steps;
+    steps.histogram = histogram_of(engine->step_sizes);
+    add_metric("vllm:iteration_tokens_total", "Tokens of an engine step", MetricType::Histogram, std::move(steps));
     add("perigee_prompt_tokens_computed_total", "Prompt tokens computed", kCounter, prompt);
     add("perigee_engine_steps_total", "Engine steps", kCounter, static_cast<double>(engine->steps));
     add("perigee_prefill_seconds_total", "Time in prefill", kCounter, engine->prefill_seconds);

@@ -12,6 +12,7 @@
 #include "raw_client.h"
 #include "scripted_engine.h"
 #include "server/auth.h"
+#include "server/metrics.h"
 #include "server/stop_text.h"
 
 namespace perigee::server {
@@ -443,6 +444,19 @@ TEST(StopText, SameAtEverySplit) {
   StopText stop({"END", "d END"}, true);
   EXPECT_EQ(stop.push(text), "abcabd END");
   EXPECT_EQ(stop.match(), "d END");
+}
+
+TEST(Metrics, StepSizesAreAHistogram) {
+  EngineStats stats;
+  for (const std::int64_t size : {1, 1, 8, 9, 16384, 20000}) stats.step_sizes.record(size);
+  const std::string text = Metrics("kimi-k3").text(&stats, {});
+  const auto has = [&](std::string_view line) { return text.find(line) != std::string::npos; };
+  EXPECT_TRUE(has(R"(vllm:iteration_tokens_total_bucket{model_name="kimi-k3",le="1"} 2)"));
+  EXPECT_TRUE(has(R"(vllm:iteration_tokens_total_bucket{model_name="kimi-k3",le="8"} 3)"));
+  EXPECT_TRUE(has(R"(vllm:iteration_tokens_total_bucket{model_name="kimi-k3",le="16"} 4)"));
+  EXPECT_TRUE(has(R"(vllm:iteration_tokens_total_bucket{model_name="kimi-k3",le="16384"} 5)"));
+  EXPECT_TRUE(has(R"(vllm:iteration_tokens_total_bucket{model_name="kimi-k3",le="+Inf"} 6)"));
+  EXPECT_TRUE(has(R"(vllm:iteration_tokens_total_sum{model_name="kimi-k3"} 36403)"));
 }
 
 }  // namespace
