@@ -27,23 +27,24 @@ struct Reply {
   }
 };
 
-// ThreadSanitizer needs minutes for what takes a second.
-#if defined(__SANITIZE_THREAD__)
+// Sanitizers need minutes for what takes a second.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr std::chrono::seconds kWaitLimit(3600);
 #else
 constexpr std::chrono::seconds kWaitLimit(300);
 #endif
 
-// Collects the events of any number of requests, one slot a branch: slot + branch.
+// Collects the events of any number of requests, one slot a branch: slot + branch. Sinks own what they write to: a test
+// that gives up waiting leaves requests behind.
 class Collector {
  public:
   EventSink sink(std::size_t slot, std::size_t branches = 1) {
-    const std::lock_guard lock(mutex_);
-    replies_.resize(std::max(replies_.size(), slot + branches));
-    open_ += branches;
-    return [this, slot](TokenEvent&& event) {
-      const std::lock_guard inner(mutex_);
-      Reply& reply = replies_[slot + static_cast<std::size_t>(event.branch)];
+    const std::lock_guard lock(state_->mutex);
+    state_->replies.resize(std::max(state_->replies.size(), slot + branches));
+    state_->open += branches;
+    return [state = state_, slot](TokenEvent&& event) {
+      const std::lock_guard inner(state->mutex);
+      Reply& reply = state->replies[slot + static_cast<std::size_t>(event.branch)];
       if (event.id >= 0) {
         reply.tokens.push_back(event.id);
         reply.logprobs.push_back(event.logprob);
@@ -51,23 +52,26 @@ class Collector {
       if (event.finish != FinishReason::kNone) {
         reply.finish = event.finish;
         reply.error = event.error;
-        --open_;
-        done_.notify_all();
+        --state->open;
+        state->done.notify_all();
       }
       return true;
     };
   }
   std::vector<Reply> wait() {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(done_.wait_for(lock, kWaitLimit, [this] { return open_ == 0; }));
-    return replies_;
+    std::unique_lock lock(state_->mutex);
+    EXPECT_TRUE(state_->done.wait_for(lock, kWaitLimit, [this] { return state_->open == 0; }));
+    return state_->replies;
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable done_;
-  std::vector<Reply> replies_;
-  std::size_t open_ = 0;
+  struct State {
+    std::mutex mutex;
+    std::condition_variable done;
+    std::vector<Reply> replies;
+    std::size_t open = 0;
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 inline std::vector<TokenId> make_prompt(std::size_t count, unsigned seed) {
