@@ -55,6 +55,9 @@ if(PERIGEE_SANITIZE)
   set(perigee_test_seconds 5400)
   set(perigee_patience 4)
 endif()
+if(PERIGEE_SANITIZE STREQUAL thread)
+  set(perigee_patience 20)
+endif()
 
 # perigee_module(NAME [DEPENDS lib...] [NO_PRECOMPILED] [COLD])
 # COLD: compiled with -O1. Where no token waits for the code, -O2 costs a visitor's build a third more and gains nothing.
