@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,6 +96,7 @@ struct StepSizes {
     ++counts[static_cast<std::size_t>(bucket)];
     tokens += size;
   }
+  std::int64_t steps() const { return std::accumulate(counts.begin(), counts.end(), std::int64_t{0}); }
 };
 
 struct EngineStats {
@@ -104,7 +106,6 @@ struct EngineStats {
   std::int64_t cached_tokens = 0;  // restored instead of computed
   std::int64_t generated_tokens = 0;
   std::int64_t preemptions = 0;
-  std::int64_t steps = 0;
   StepSizes step_sizes;
   double kv_usage = 0;  // share of the page budget in use
   double prefill_seconds = 0;

@@ -473,7 +473,6 @@ void TokenEngine::run_step(std::vector<Work>& work) {
   const StepOutput output = model_->forward(segments);
   const double seconds = seconds_since(start);
   budget_.record(decodes, prefill, seconds);
-  ++counters_.steps;
   counters_.step_sizes.record(decodes + prefill);
   counters_.prompt_tokens += prefill;
   (prefill > 0 ? counters_.prefill_seconds : counters_.decode_seconds) += seconds;

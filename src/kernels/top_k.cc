@@ -74,23 +74,22 @@ bool select_from(float lowest, const float* scores, std::int64_t n, std::int64_t
   std::array<std::uint32_t, kCandidates + 1> keys;
   std::array<std::int32_t, kCandidates + 1> positions;
   std::size_t count = 0;
-  const auto collect = [&](std::int64_t begin, std::int64_t end) {
+  const auto collect = [&](std::int64_t begin, std::int64_t end) {  // false: no room
+    if (count + kTogether > kCandidates) return false;
     for (std::int64_t i = begin; i < end; ++i) {
       keys[count] = order_key(scores[i]);
       positions[count] = static_cast<std::int32_t>(i);
       count += scores[i] >= lowest ? 1 : 0;
     }
+    return true;
   };
   std::int64_t at = 0;
   for (; at + kTogether <= n; at += kTogether) {
     int any = 0;
     for (std::int64_t i = at; i < at + kTogether; ++i) any |= scores[i] >= lowest ? 1 : 0;
-    if (any == 0) continue;
-    if (count + kTogether > kCandidates) return false;
-    collect(at, at + kTogether);
+    if (any != 0 && !collect(at, at + kTogether)) return false;
   }
-  if (count + kTogether > kCandidates) return false;
-  collect(at, n);
+  if (!collect(at, n)) return false;
 
   Threshold threshold = find_threshold(static_cast<std::int64_t>(count), k,
                                        [&](std::int64_t i) { return keys[static_cast<std::size_t>(i)]; });

@@ -137,7 +137,7 @@ std::string Metrics::text(const EngineStats* engine, const HttpServerStats& http
     steps.histogram = histogram_of(engine->step_sizes);
     add_metric("vllm:iteration_tokens_total", "Tokens of an engine step", MetricType::Histogram, std::move(steps));
     add("perigee_prompt_tokens_computed_total", "Prompt tokens computed", kCounter, prompt);
-    add("perigee_engine_steps_total", "Engine steps", kCounter, static_cast<double>(engine->steps));
+    add("perigee_engine_steps_total", "Engine steps", kCounter, static_cast<double>(engine->step_sizes.steps()));
     add("perigee_prefill_seconds_total", "Time in prefill", kCounter, engine->prefill_seconds);
     add("perigee_decode_seconds_total", "Time in decode", kCounter, engine->decode_seconds);
     // Shares of what the machine can do, over all steps since the start: reads bound decoding, arithmetic prefill.

@@ -162,7 +162,6 @@ struct ScriptedEngine::State {
       const std::size_t batch = std::min(running.size(), options.max_running);
       std::vector<std::shared_ptr<Running>> current(running.begin(),
                                                     running.begin() + static_cast<std::ptrdiff_t>(batch));
-      ++counters.steps;
       lock.unlock();
       bool any = false;
       std::int64_t tokens = 0;
@@ -175,6 +174,7 @@ struct ScriptedEngine::State {
           any ? std::chrono::duration_cast<std::chrono::nanoseconds>(options.step) : std::chrono::nanoseconds(500000);
       if (pause.count() > 0) std::this_thread::sleep_until(now + pause);
       lock.lock();
+      counters.step_sizes.record(tokens);
       counters.generated_tokens += tokens;
       std::erase_if(running, [&](const std::shared_ptr<Running>& entry) {
         if (!entry->cancelled && !std::all_of(entry->branches.begin(), entry->branches.end(),

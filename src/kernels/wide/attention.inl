@@ -4,6 +4,7 @@
 // gemm.cc (4 keys x 3 heads, lanes along the row); values use 4 heads x 3 vectors, lanes along the latent, keys
 // ascending. A query's arithmetic depends on its own list only: a tile merely shares the expanded block. Bound by FMA:
 // 2 (kv + rope) + 2 kv flops a head and key.
+#include "kernels/wide/key_rows.inl"
 
 namespace perigee::PERIGEE_PATH {
 namespace {
@@ -21,11 +22,6 @@ Range entries_of(const MlaQuery& query, std::int64_t segment) {
   const std::int64_t end = begin + kAttentionSegment;
   const std::int64_t entries = query.selected == nullptr ? query.keys : query.selected_count;
   return {begin < entries ? begin : entries, end < entries ? end : entries};
-}
-
-const std::byte* key_row(const PagedRows& keys, std::int64_t position) {
-  const std::int64_t bytes = keys.format == KeyFormat::kF32 ? 4 : 2;
-  return keys.pages.data()[position / kPageTokens] + keys.offset + position % kPageTokens * keys.row * bytes;
 }
 
 void expand_key(const std::byte* from, KeyFormat format, std::int64_t n, float* out) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace perigee::PERIGEE_PATH {
 namespace {
@@ -13,6 +14,9 @@ inline void fetch(const std::byte* line) {
 }
 inline void fetch_to_l2(const std::byte* line) {
   asm volatile("prefetcht1 %0" : : "m"(*line));
+}
+inline void fetch_to_l2(const std::byte* from, std::int64_t bytes) {
+  for (std::int64_t at = 0; at < bytes; at += 64) fetch_to_l2(from + at);
 }
 
 }  // namespace

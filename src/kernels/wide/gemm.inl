@@ -163,8 +163,7 @@ void expand_panel(const Matrix& w, const PanelRows& rows, std::int64_t k, std::i
                   float* panel) {
   for (std::int64_t r = 0; r < rows.count; ++r) {
     const std::int64_t row = rows.first + r * rows.apart;
-    const std::byte* next = w.data + row * w.row_bytes + k * w.row_bytes / w.cols + ahead;
-    for (std::int64_t at = 0; at < kBlock * w.row_bytes / w.cols; at += 64) fetch_to_l2(next + at);
+    fetch_to_l2(w.data + row * w.row_bytes + k * w.row_bytes / w.cols + ahead, kBlock * w.row_bytes / w.cols);
     expand(w, row, k, columns, panel + r * kStride);
   }
   for (std::int64_t i = rows.count * kStride; i < whole_tiles(rows.count) * kStride; ++i) panel[i] = 0;

@@ -2,17 +2,13 @@
 // all queries of the tile; ReLU, head weight and the sum over heads stay in registers. Bound by FMA: 2 heads dim flops
 // a key; the next keys come from memory meanwhile.
 #include "kernels/wide/fetch.inl"
+#include "kernels/wide/key_rows.inl"
 
 namespace perigee::PERIGEE_PATH {
 namespace {
 
 constexpr int kVectors = 3;
 constexpr std::int64_t kKeys = kVectors * kLanes;
-
-const std::byte* key_row(const PagedRows& keys, std::int64_t position) {
-  const std::int64_t bytes = keys.format == KeyFormat::kF32 ? 4 : 2;
-  return keys.pages.data()[position / kPageTokens] + keys.offset + position % kPageTokens * keys.row * bytes;
-}
 
 // The 8 x 8 block is transposed with 256-bit instructions on every path.
 inline void transpose(__m256* r) {
@@ -43,7 +39,7 @@ inline __m256 eight_keys(const std::byte* from, KeyFormat format) {
 // out[d][key] for up to kKeys keys from `begin`; the lanes of missing keys are zero.
 void transpose_keys(const PagedRows& keys, std::int64_t begin, std::int64_t count, float* out) {
   alignas(32) static constexpr std::byte kNothing[32] = {};
-  const std::int64_t element = keys.format == KeyFormat::kF32 ? 4 : 2;
+  const std::int64_t element = element_bytes(keys);
   for (std::int64_t group = 0; group < kKeys; group += 8) {
     const std::byte* rows[8];
     for (int i = 0; i < 8; ++i) rows[i] = group + i < count ? key_row(keys, begin + group + i) : nullptr;
@@ -72,11 +68,8 @@ void transpose_keys(const PagedRows& keys, std::int64_t begin, std::int64_t coun
 
 // Asks for keys [begin, begin + count), as far as there are any before `end`.
 void fetch_keys(const PagedRows& keys, std::int64_t begin, std::int64_t count, std::int64_t end) {
-  const std::int64_t bytes = keys.row * (keys.format == KeyFormat::kF32 ? 4 : 2);
-  for (std::int64_t s = begin; s < begin + count && s < end; ++s) {
-    const std::byte* row = key_row(keys, s);
-    for (std::int64_t at = 0; at < bytes; at += 64) fetch_to_l2(row + at);
-  }
+  const std::int64_t bytes = keys.row * element_bytes(keys);
+  for (std::int64_t s = begin; s < begin + count && s < end; ++s) fetch_to_l2(key_row(keys, s), bytes);
 }
 
 template <int kHeads>
