@@ -144,9 +144,9 @@ class Builder {
           .keep_f32 = bounded;
       channel += width;
     }
-    matrix(a + "f_a_proj", {kda.head_dim, d}, 1.0, at(to, &KdaWeights::f_a));
-    matrix(a + "f_b_proj", {width, kda.head_dim}, 0.5, at(to, &KdaWeights::f_b));
-    matrix(a + "b_proj", {kda.heads, d}, 1.0, at(to, &KdaWeights::b));
+    matrix(a + "f_a_proj", {kda.head_dim, d}, 1.0, at(to, &KdaWeights::f_a)).keep_bf16 = true;
+    matrix(a + "f_b_proj", {width, kda.head_dim}, 0.5, at(to, &KdaWeights::f_b)).keep_bf16 = true;
+    matrix(a + "b_proj", {kda.heads, d}, 1.0, at(to, &KdaWeights::b)).keep_bf16 = true;
     if (kda.full_rank_gate) {
       matrix(a + "g_proj", {width, d}, 1.0, at(to, &KdaWeights::g));
     } else {
@@ -184,7 +184,8 @@ class Builder {
     matrix(a + "kv_a_proj_with_mqa", {mla.latent_row(), d}, 1.0, at(to, &MlaWeights::kv_a));
     vector(a + "kv_a_layernorm.weight", Dtype::kBf16, {mla.kv_lora_rank}, uniform(1, 0.2),
            at(to, &MlaWeights::kv_a_norm));
-    matrix(a + "kv_b_proj", {mla.heads * (mla.nope + mla.v), mla.kv_lora_rank}, 1.0, at(to, &MlaWeights::kv_b));
+    matrix(a + "kv_b_proj", {mla.heads * (mla.nope + mla.v), mla.kv_lora_rank}, 1.0, at(to, &MlaWeights::kv_b))
+        .keep_bf16 = true;
     if (mla.output_gate) matrix(a + "g_proj", {o_width, d}, 1.0, at(to, &MlaWeights::g));
     matrix(a + "o_proj", {d, o_width}, 0.5, at(to, &MlaWeights::o));
     if (!indexer) return;
@@ -194,9 +195,11 @@ class Builder {
     const Dtype small = options_.indexer_small_f32 ? Dtype::kF32 : Dtype::kBf16;
     // The query input is the normed q latent; were the matrix d wide it would take x (spec 14.4).
     const std::int64_t columns = mla.q_lora_rank > 0 ? mla.q_lora_rank : d;
-    matrix(a + "indexer.wq_b", {index.heads * index.head_dim, columns}, 1.0, at(w, &IndexerWeights::q)).other_columns =
-        d;
-    matrix(a + "indexer.wk", {index.head_dim, d}, 1.0, at(w, &IndexerWeights::k));
+    TensorSpec& query =
+        matrix(a + "indexer.wq_b", {index.heads * index.head_dim, columns}, 1.0, at(w, &IndexerWeights::q));
+    query.other_columns = d;
+    query.keep_bf16 = true;
+    matrix(a + "indexer.wk", {index.head_dim, d}, 1.0, at(w, &IndexerWeights::k)).keep_bf16 = true;
     plain(a + "indexer.weights_proj", {index.heads, d}, linear(1.0, d), at(w, &IndexerWeights::weights)).dtype = small;
     vector(a + "indexer.k_norm.weight", small, {index.head_dim}, uniform(1, 0.2), at(w, &IndexerWeights::k_norm));
     vector(a + "indexer.k_norm.bias", small, {index.head_dim}, uniform(0, 0.3), at(w, &IndexerWeights::k_norm_bias))

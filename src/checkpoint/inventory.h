@@ -52,6 +52,7 @@ struct TensorSpec {
   ExpertFormat stored_as = ExpertFormat::kBf16;  // other than BF16: generated as codes and scales
   bool optional = false;
   bool keep_f32 = false;           // released as F32; a lower type is accepted with a warning (spec 13.3)
+  bool keep_bf16 = false;          // never re-quantised: read by another operator, or it decides about what is kept
   std::int64_t other_columns = 0;  // a second legal number of columns; 0: none
   std::int64_t offset = 0;         // kVector: first element in the destination
   Matrix* matrix = nullptr;        // destinations, inside the ModelWeights that was given

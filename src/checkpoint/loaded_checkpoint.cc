@@ -2,11 +2,12 @@
 
 #include "checkpoint/digest.h"
 #include "checkpoint/progress.h"
+#include "checkpoint/requantise.h"
 #include "checkpoint/scales.h"
 
 namespace perigee {
 
-Result<std::unique_ptr<Checkpoint>> LoadedCheckpoint::create(CheckpointParts parts) {
+Result<std::unique_ptr<Checkpoint>> LoadedCheckpoint::create(CheckpointParts parts, const LoadOptions& options) {
   auto checkpoint = std::make_unique<LoadedCheckpoint>();
   checkpoint->parts_ = std::move(parts);
   CheckpointParts& own = checkpoint->parts_;
@@ -20,6 +21,17 @@ Result<std::unique_ptr<Checkpoint>> LoadedCheckpoint::create(CheckpointParts par
                                        format_bytes(scales.checked), format_bytes(scales.bytes)));
   }
   checkpoint->copies_ = std::move(bound.copies);
+  checkpoint->weights_as_ = options.weights;
+  for (const TensorView& tensor : own.tensors) {
+    checkpoint->resident_bytes_ += static_cast<std::int64_t>(tensor.data.size());
+  }
+  if (options.weights == WeightsAs::kInt8) {
+    const bool mapped = !own.mappings.empty();
+    PERIGEE_ASSIGN_OR_RETURN(Requantised made, requantise_int8(specs, {mapped, options.show_progress}));
+    checkpoint->resident_bytes_ += static_cast<std::int64_t>(made.region.bytes().size());
+    if (mapped) checkpoint->resident_bytes_ -= made.replaced_bytes;
+    own.regions.push_back(std::move(made.region));
+  }
   own.warnings.insert(own.warnings.end(), bound.warnings.begin(), bound.warnings.end());
   if (config.vision && !bound.vision_found) {
     own.warnings.emplace_back("config.json describes a vision tower, but no file has its tensors: text only");

@@ -29,11 +29,13 @@ struct CheckpointParts {
 class LoadedCheckpoint final : public Checkpoint {
  public:
   // Binds the weights; every check that needs shapes happens here.
-  static Result<std::unique_ptr<Checkpoint>> create(CheckpointParts parts);
+  static Result<std::unique_ptr<Checkpoint>> create(CheckpointParts parts, const LoadOptions& options);
 
   const ModelConfig& config() const override { return parts_.config; }
   const ModelWeights& weights() const override { return weights_; }
   const TensorTable& tensors() const override { return parts_.tensors; }
+  WeightsAs weights_as() const override { return weights_as_; }
+  std::int64_t resident_bytes() const override { return resident_bytes_; }
   const std::string& directory() const override { return parts_.directory; }
   const std::vector<std::string>& warnings() const override { return parts_.warnings; }
   const std::string& digest() const override;
@@ -42,6 +44,8 @@ class LoadedCheckpoint final : public Checkpoint {
   CheckpointParts parts_;
   ModelWeights weights_;
   std::vector<std::unique_ptr<std::byte[]>> copies_;
+  WeightsAs weights_as_ = WeightsAs::kStored;
+  std::int64_t resident_bytes_ = 0;
   mutable std::once_flag digest_once_;
   mutable std::string digest_;
 };

@@ -147,7 +147,7 @@ Result<std::unique_ptr<Checkpoint>> Checkpoint::open(const std::string& path, co
   for (const std::string& file : shards.files) parts.files.push_back(parts.directory + "/" + file);
   PERIGEE_RETURN_IF_ERROR(read_shards(shards, options, parts));
   if (auto status = adopt_indexer(parts); !status.ok()) return status.with_context(parts.directory);
-  auto checkpoint = LoadedCheckpoint::create(std::move(parts));
+  auto checkpoint = LoadedCheckpoint::create(std::move(parts), options);
   if (!checkpoint.ok()) return checkpoint.status().with_context(path);
   return checkpoint;
 }

@@ -38,7 +38,7 @@ Result<std::vector<GeneratedTensor>> generated_tensors(const ModelConfig& config
 }
 
 Result<std::unique_ptr<Checkpoint>> synthesise_checkpoint(const Json& config, const Json* generation_config,
-                                                          const SynthOptions& options) {
+                                                          const SynthOptions& options, const LoadOptions& load) {
   CheckpointParts parts;
   PERIGEE_ASSIGN_OR_RETURN(parts.config, parse_model_config(config, generation_config));
   PERIGEE_ASSIGN_OR_RETURN(const std::vector<GeneratedTensor> tensors, generated_tensors(parts.config, options));
@@ -77,12 +77,12 @@ Result<std::unique_ptr<Checkpoint>> synthesise_checkpoint(const Json& config, co
   });
   PERIGEE_ASSIGN_OR_RETURN(parts.tensors, TensorTable::build(std::move(views)));
   parts.regions.push_back(std::move(region));
-  return LoadedCheckpoint::create(std::move(parts));
+  return LoadedCheckpoint::create(std::move(parts), load);
 }
 
-Result<std::unique_ptr<Checkpoint>> synthesise_checkpoint(const std::string& directory) {
+Result<std::unique_ptr<Checkpoint>> synthesise_checkpoint(const std::string& directory, const LoadOptions& load) {
   PERIGEE_ASSIGN_OR_RETURN(const SynthSource source, read_synth_source(directory));
-  auto checkpoint = synthesise_checkpoint(*source.config, source.generation_config.get(), source.options);
+  auto checkpoint = synthesise_checkpoint(*source.config, source.generation_config.get(), source.options, load);
   if (!checkpoint.ok()) return checkpoint.status().with_context(directory);
   return checkpoint;
 }

@@ -84,7 +84,11 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
 };
 
+// kInt8: BF16 matrices are made int8 groups while the checkpoint is opened (checkpoint/requantise.h).
+enum class WeightsAs : std::uint8_t { kStored, kInt8 };
+
 struct LoadOptions {
+  WeightsAs weights = WeightsAs::kStored;
   bool parallel_read = false;  // read shards into memory instead of mapping them
   bool show_progress = false;  // bytes/s and time left on stderr
 };
@@ -101,6 +105,9 @@ class Checkpoint {
   virtual const ModelWeights& weights() const = 0;
   // Every stored tensor, by name as stored: the parts of quantised matrices and the vision tensors too.
   virtual const TensorTable& tensors() const = 0;
+  virtual WeightsAs weights_as() const = 0;
+  // What the weights take of memory once all of them were read.
+  virtual std::int64_t resident_bytes() const = 0;
   virtual const std::string& directory() const = 0;
   virtual const std::vector<std::string>& warnings() const = 0;
   // SHA-256 of config, shard headers and sampled tensor bytes: the model digest of cache keys (spec cache.md 1.4).
@@ -109,8 +116,8 @@ class Checkpoint {
 
 // A checkpoint of generated weights (spec synth.md) in memory: for tests, benchmarks and the default model.
 Result<std::unique_ptr<Checkpoint>> synthesise_checkpoint(const Json& config, const Json* generation_config,
-                                                          const SynthOptions& options);
+                                                          const SynthOptions& options, const LoadOptions& load = {});
 // The same from a folder with config.json and, where they are there, generation_config.json and synth.json.
-Result<std::unique_ptr<Checkpoint>> synthesise_checkpoint(const std::string& directory);
+Result<std::unique_ptr<Checkpoint>> synthesise_checkpoint(const std::string& directory, const LoadOptions& load = {});
 
 }  // namespace perigee

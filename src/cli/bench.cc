@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/model_source.h"
 #include "kernels/paths.h"
 
 namespace perigee::cli {
@@ -118,6 +119,7 @@ void register_bench(const CommandGroups& groups, int& exit_code) {
       ->check(CLI::IsMember({"roofline", "operators", "model", "all"}))
       ->capture_default_str();
   command->add_option("--model", arguments->model, "Checkpoint folder for the whole-model figures");
+  add_weights_flag(*command, options.weights);
   command->add_option("--threads", arguments->threads, "Thread counts (default: 1 and all cores)")->delimiter(',');
   command->add_option("--prompts", options.prompts, "Prompt lengths of prefill")->delimiter(',')->capture_default_str();
   command->add_option("--depths", options.depths, "Depths of decode")->delimiter(',')->capture_default_str();

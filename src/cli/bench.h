@@ -53,9 +53,10 @@ struct Figure {
 
 struct BenchOptions {
   std::vector<int> threads;
-  double budget = 0.4;        // seconds an operator's figure
-  double model_budget = 3.0;  // seconds a decode figure
-  std::int64_t chunk = 2048;  // tokens of a prefill step
+  double budget = 0.4;             // seconds an operator's figure
+  double model_budget = 3.0;       // seconds a decode figure
+  std::int64_t chunk = 2048;       // tokens of a prefill step
+  std::string weights = "stored";  // or "int8"
   std::vector<std::int64_t> prompts = {512, 2048};
   std::vector<std::int64_t> depths = {0, 2048, 8192, 32768};
   std::vector<std::int64_t> batches = {1, 2, 4, 8, 16, 32};

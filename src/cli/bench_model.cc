@@ -8,6 +8,7 @@
 
 #include "checkpoint/weights.h"
 #include "cli/bench.h"
+#include "cli/model_source.h"
 #include "model/model.h"
 #include "model/sequence_storage.h"
 #include "model/step_cost.h"
@@ -144,7 +145,8 @@ Result<std::vector<Figure>> bench_model(const std::string& directory, const Kern
   load.name = "folder to first token";
   load.threads = roofline.threads;
   const auto start = std::chrono::steady_clock::now();
-  PERIGEE_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::open(directory));
+  PERIGEE_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
+                           open_checkpoint(directory, options.weights, false, false));
   PERIGEE_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                            Model::create(*checkpoint, kernels, pool, Precision::kBf16));
   SequenceStorage sequence(model->state_layout());

@@ -51,7 +51,7 @@ Weights make_weights(WeightFormat format, std::int64_t rows, std::int64_t cols) 
       scale_bytes = cols / 32;
       break;
     default:
-      w.view.row_bytes = cols / 2;
+      w.view.row_bytes = format == WeightFormat::kInt8Group ? cols : cols / 2;
       w.view.scale_format = ScaleFormat::kBf16;
       scale_bytes = cols / 16;
       break;
@@ -70,6 +70,8 @@ const char* name_of(WeightFormat format) {
       return "bf16";
     case WeightFormat::kMxfp4:
       return "mxfp4";
+    case WeightFormat::kInt8Group:
+      return "int8";
     default:
       return "int4";
   }
@@ -81,8 +83,10 @@ class Operators {
       : kernels_(kernels), roofline_(roofline), options_(options), pool_(roofline.threads) {}
 
   std::vector<Figure> run() {
-    for (const WeightFormat format : {WeightFormat::kBf16, WeightFormat::kMxfp4, WeightFormat::kInt4Group})
+    for (const WeightFormat format :
+         {WeightFormat::kBf16, WeightFormat::kMxfp4, WeightFormat::kInt4Group, WeightFormat::kInt8Group}) {
       products(format);
+    }
     kda(1);
     kda(256);
     attention("mla dense, 1 query, 8192 keys", 1, 8192, false);

@@ -12,6 +12,7 @@ void register_run(const CommandGroups& groups, int& exit_code);
 void register_serve(const CommandGroups& groups, int& exit_code);
 void register_inspect(const CommandGroups& groups, int& exit_code);
 void register_synth(const CommandGroups& groups, int& exit_code);
+void register_eval(const CommandGroups& groups, int& exit_code);
 void register_bench(const CommandGroups& groups, int& exit_code);
 void register_doctor(const CommandGroups& groups, int& exit_code);
 void register_verify_goldens(const CommandGroups& groups, int& exit_code);
@@ -28,11 +29,11 @@ void register_plan_check(const CommandGroups& groups, int& exit_code);
 void register_plan_emit(const CommandGroups& groups, int& exit_code);
 
 constexpr RegisterCommand kCommands[] = {
-    register_run,           register_serve,           register_inspect,        register_synth,
-    register_bench,         register_doctor,          register_verify_goldens, register_verify_text,
-    register_verify_cache,  register_verify_endpoint, register_plan_fit,       register_plan_speed,
-    register_plan_simulate, register_plan_search,     register_plan_validate,  register_plan_guide,
-    register_plan_check,    register_plan_emit,
+    register_run,         register_serve,         register_inspect,         register_synth,
+    register_eval,        register_bench,         register_doctor,          register_verify_goldens,
+    register_verify_text, register_verify_cache,  register_verify_endpoint, register_plan_fit,
+    register_plan_speed,  register_plan_simulate, register_plan_search,     register_plan_validate,
+    register_plan_guide,  register_plan_check,    register_plan_emit,
 };
 
 }  // namespace perigee::cli

@@ -33,11 +33,11 @@ constexpr const char* kBuiltInConfig = R"({
  }
 })";
 
-Result<std::unique_ptr<Checkpoint>> built_in_checkpoint() {
+Result<std::unique_ptr<Checkpoint>> built_in_checkpoint(const LoadOptions& load) {
   PERIGEE_ASSIGN_OR_RETURN(const Json config, parse_json(kBuiltInConfig));
   SynthOptions options;
   options.seed = 1;
-  return synthesise_checkpoint(config, nullptr, options);
+  return synthesise_checkpoint(config, nullptr, options, load);
 }
 
 Result<EngineOptions> engine_options(const EngineFlags& flags) {
@@ -84,6 +84,20 @@ Result<std::int64_t> parse_bytes(const std::string& text) {
   return static_cast<std::int64_t>(number * scale);
 }
 
+void add_weights_flag(CLI::App& app, std::string& weights) {
+  app.add_option("--weights", weights, "stored, or int8: BF16 matrices become int8 groups (faster; other numbers)")
+      ->check(CLI::IsMember({"stored", "int8"}))
+      ->capture_default_str();
+}
+
+Result<std::unique_ptr<Checkpoint>> open_checkpoint(const std::string& directory, const std::string& weights,
+                                                    bool parallel_read, bool show_progress) {
+  const LoadOptions load{.weights = weights == "int8" ? WeightsAs::kInt8 : WeightsAs::kStored,
+                         .parallel_read = parallel_read,
+                         .show_progress = show_progress};
+  return directory.empty() ? built_in_checkpoint(load) : Checkpoint::open(directory, load);
+}
+
 void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   app.add_option("dir", flags.directory,
                  "Model folder in the Hugging Face format; without it, a built-in generated model");
@@ -92,6 +106,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   app.add_option("--path", flags.path, "Activations: bf16, or f32 (the slow reference)")
       ->check(CLI::IsMember({"bf16", "f32"}))
       ->capture_default_str();
+  add_weights_flag(app, flags.weights);
   app.add_option("--memory", flags.memory, "Memory for everything, such as 24G (default: 90 % of the machine)");
   app.add_option("--context", flags.context, "Longest sequence in tokens (default: what model and memory allow)")
       ->check(CLI::NonNegativeNumber);
@@ -118,13 +133,12 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
 Result<LoadedModel> load_model(const EngineFlags& flags, bool quiet) {
   LoadedModel loaded;
   PERIGEE_ASSIGN_OR_RETURN(const EngineOptions options, engine_options(flags));
+  PERIGEE_ASSIGN_OR_RETURN(loaded.checkpoint,
+                           open_checkpoint(flags.directory, flags.weights, flags.parallel_read, !quiet));
   if (flags.directory.empty()) {
-    PERIGEE_ASSIGN_OR_RETURN(loaded.checkpoint, built_in_checkpoint());
     loaded.generated = true;
     loaded.name = "perigee-generated";
   } else {
-    PERIGEE_ASSIGN_OR_RETURN(loaded.checkpoint, Checkpoint::open(flags.directory, {.parallel_read = flags.parallel_read,
-                                                                                   .show_progress = !quiet}));
     std::string folder = flags.directory;
     while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
     loaded.name = std::filesystem::path(folder).filename().string();

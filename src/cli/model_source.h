@@ -22,6 +22,7 @@ struct EngineFlags {
   int threads = 0;
   std::string isa;
   std::string path = "bf16";
+  std::string weights = "stored";
   std::string memory;  // "24G"; empty: most of the machine
   std::int64_t context = 0;
   std::int64_t max_branches = 0;
@@ -47,6 +48,12 @@ struct LoadedModel {
   const Dialect* dialect = nullptr;
   std::unique_ptr<Tokenizer> tokenizer;
 };
+
+// The checkpoint of a folder, or the built-in model where `directory` is empty. `weights`: as add_weights_flag has it.
+Result<std::unique_ptr<Checkpoint>> open_checkpoint(const std::string& directory, const std::string& weights,
+                                                    bool parallel_read, bool show_progress);
+// --weights.
+void add_weights_flag(CLI::App& app, std::string& weights);
 
 // Loads, plans the memory (printed on stderr unless `quiet`) and starts the engine.
 Result<LoadedModel> load_model(const EngineFlags& flags, bool quiet);

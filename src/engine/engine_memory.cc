@@ -53,7 +53,7 @@ Result<EngineMemory> plan_engine_memory(const Checkpoint& checkpoint, const Stat
   const ModelConfig& config = checkpoint.config();
   EngineMemory plan;
   plan.total = options.memory_bytes > 0 ? options.memory_bytes : machine_memory() / 10 * 9;
-  for (const TensorView& tensor : checkpoint.tensors()) plan.weights += static_cast<std::int64_t>(tensor.data.size());
+  plan.weights = checkpoint.resident_bytes();
   const std::int64_t rows = options.scheduler.max_step_tokens;
   const std::int64_t threads =
       options.threads > 0 ? options.threads : static_cast<std::int64_t>(std::thread::hardware_concurrency());

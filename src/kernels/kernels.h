@@ -96,8 +96,8 @@ struct Kernels {
   // y[t, r] = sum_k w[r, k] * x[t, k] for r in [row_begin, row_end); y points at row 0 of the output.
   void (*gemm)(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, const float* x, std::int64_t x_stride,
                std::int64_t tokens, float* y, std::int64_t y_stride, Rounding rounding);
-  // The same for an x that holds bf16 values, as on the bf16 path: 4-bit weights meet it in block integers
-  // (block_integers.h), with the same bits on every path but AMX, which multiplies tiles of bf16.
+  // The same for an x that holds bf16 values, as on the bf16 path: integer weights meet it in block integers
+  // (block_integers.h), with the same bits on every path but AMX, which multiplies 4-bit weights in tiles of bf16.
   void (*gemm_bf16)(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, const float* x,
                     std::int64_t x_stride, std::int64_t tokens, float* y, std::int64_t y_stride, Rounding rounding);
   // y[t, c] = sum_r w[r, c] * x[t, r], all columns: W_UK^T q of absorbed MLA (spec 3.2). F32 and BF16 weights.

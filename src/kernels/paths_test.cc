@@ -93,12 +93,12 @@ TEST_P(Paths, GemmIsCloseToScalarAndIndependentOfSplits) {
 }
 
 // Products in block integers have the bits of the formula on every path but AMX.
-TEST_P(Paths, FourBitProductsOfBf16EqualScalar) {
+TEST_P(Paths, IntegerProductsOfBf16EqualScalar) {
   if (path().isa == "amx") GTEST_SKIP() << "AMX multiplies tiles of bf16";
-  const Shape formats[] = {{WeightFormat::kMxfp4, 32},
-                           {WeightFormat::kInt4Group, 32},
-                           {WeightFormat::kInt4Group, 128},
-                           {WeightFormat::kInt4Group, 1 << 20}};
+  const Shape formats[] = {{WeightFormat::kMxfp4, 32},         {WeightFormat::kInt4Group, 32},
+                           {WeightFormat::kInt4Group, 128},    {WeightFormat::kInt4Group, 1 << 20},
+                           {WeightFormat::kInt8Group, 32},     {WeightFormat::kInt8Group, 128},
+                           {WeightFormat::kInt8Group, 1 << 20}};
   for (const Shape& shape : formats) {
     for (int round = 0; round < 40; ++round) {
       const std::int64_t rows = random.between(1, 60);
@@ -130,7 +130,7 @@ TEST_P(Paths, FourBitProductsOfBf16EqualScalar) {
 }
 
 // A NaN scale or activation reaches the rows that it belongs to, so that the guard of the engine sees it.
-TEST_P(Paths, FourBitProductsPassOnNan) {
+TEST_P(Paths, IntegerProductsPassOnNan) {
   constexpr std::int64_t kRows = 20;
   constexpr std::int64_t kCols = 320;
   OwnedMatrix w = testing::random_matrix(random, WeightFormat::kMxfp4, kRows, kCols);

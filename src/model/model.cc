@@ -10,7 +10,7 @@ namespace perigee {
 namespace {
 
 // Bump when any path computes different bits from the same inputs.
-constexpr int kNumericsVersion = 3;
+constexpr int kNumericsVersion = 4;
 
 }  // namespace
 
@@ -65,12 +65,13 @@ Model::Model(const Checkpoint& checkpoint, const Kernels& kernels, ThreadPool& p
       kernels_(kernels),
       pool_(pool),
       precision_(precision),
+      weights_as_(checkpoint.weights_as()),
       layout_(checkpoint.config(), precision == Precision::kBf16 ? KeyFormat::kBf16 : KeyFormat::kF32),
       step_(make_step({}, nullptr)) {}
 
 std::string Model::numerics_id() const {
-  return fmt::format("perigee-{}/{}/{}", kNumericsVersion, kernels_.isa,
-                     precision_ == Precision::kBf16 ? "bf16" : "f32");
+  return fmt::format("perigee-{}/{}/{}{}", kNumericsVersion, kernels_.isa,
+                     precision_ == Precision::kBf16 ? "bf16" : "f32", weights_as_ == WeightsAs::kInt8 ? "/int8" : "");
 }
 
 StepContext Model::make_step(std::span<const Segment> segments, ForwardObserver* observer) const {

@@ -66,6 +66,7 @@ class Model {
   const Kernels& kernels_;
   ThreadPool& pool_;
   Precision precision_;
+  WeightsAs weights_as_;
   StateLayout layout_;
 
   StepContext step_;  // of forward(): its lists keep their memory from step to step

@@ -100,7 +100,11 @@ TEST_P(SameBits, AnyChunkingBatchAndThreads) {
     std::printf("path %s did not run: %s\n", isa.c_str(), kernels.status().message().c_str());
     GTEST_SKIP();
   }
-  auto checkpoint = synthesise_checkpoint(PERIGEE_SOURCE_DIR "/tests/data/goldens/" + config);
+  constexpr std::string_view kInt8 = "-int8";  // the same folder with int8 weights
+  const bool int8 = config.ends_with(kInt8);
+  auto checkpoint = synthesise_checkpoint(
+      PERIGEE_SOURCE_DIR "/tests/data/goldens/" + config.substr(0, config.size() - (int8 ? kInt8.size() : 0)),
+      {.weights = int8 ? WeightsAs::kInt8 : WeightsAs::kStored});
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
   const bool scalar = isa == "scalar";
   const std::int64_t count = scalar ? kScalarTokens : kTokens;
@@ -141,7 +145,7 @@ TEST(StateLayout, IsWhatInspectPrints) {
 
 INSTANTIATE_TEST_SUITE_P(Configs, SameBits,
                          testing::Combine(testing::Values("tiny-a", "tiny-a-bf16", "tiny-a-int4", "tiny-k3", "tiny-b",
-                                                          "tiny-c", "tiny-eps"),
+                                                          "tiny-c", "tiny-eps", "tiny-a-int8"),
                                           testing::Values("scalar", "avx2", "avx512", "amx")),
                          [](const auto& parameters) {
                            std::string name = std::get<0>(parameters.param) + "_" + std::get<1>(parameters.param);

@@ -48,7 +48,7 @@ constinit const Mxfp4Tables kMxfp4Tables = mxfp4_tables(std::make_integer_sequen
 
 LaneOrder lane_order(const Matrix& w) {
   if (w.format == WeightFormat::kBf16) return LaneOrder::kEvenOdd;
-  return has_integer_product(w) ? LaneOrder::kNibbles : LaneOrder::kNatural;
+  return w.format != WeightFormat::kInt8Group && has_integer_product(w) ? LaneOrder::kNibbles : LaneOrder::kNatural;
 }
 
 void pack(LaneOrder order, const float* x, std::int64_t n, float* out) {

@@ -10,7 +10,7 @@ namespace perigee::avx2 {
 static constexpr std::int64_t kStep = 32;
 
 // The GEMM of this path: columns of one partial sum, tokens of one register tile.
-static constexpr std::int64_t kBlock = 512;
+static constexpr std::int64_t kBlock = 1024;
 static constexpr int kTileRows = 2;
 static constexpr int kTileTokens = 6;
 

@@ -21,6 +21,10 @@ static inline Int load_bytes_once(const void* from) {
   asm("" : "+x"(value));
   return value;
 }
+// Computes it here: rows one after the other need fewer registers than rows side by side.
+static inline void finish(Int& value) {
+  asm volatile("" : "+x"(value));
+}
 static inline Int broadcast_int(const std::int32_t* from) {
   return _mm256_set1_epi32(*from);
 }
@@ -72,13 +76,20 @@ static inline Vec to_floats(Int value) {
 
 // Four rows' partial sums: lane i of the result holds the sums of lane i of a, b, c and d.
 static inline Int sum_lanes_of(Int a, Int b, Int c, Int d) {
-  return _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+  const Int ab = add_ints(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+  const Int cd = add_ints(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+  return add_ints(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
 }
 // From the lanes [quarter of the rows][block] to [block][quarter].
 static inline void blocks_of_group(Int* quarters) {
   const Int first = quarters[0];
   quarters[0] = _mm256_permute2x128_si256(first, quarters[1], 0x20);
   quarters[1] = _mm256_permute2x128_si256(first, quarters[1], 0x31);
+}
+// Blocks of 32 bytes, one behind the other: halves[i] holds the half i of each.
+static inline void halves_of_blocks(Int first, Int second, Int* halves) {
+  halves[0] = _mm256_permute2x128_si256(first, second, 0x20);
+  halves[1] = _mm256_permute2x128_si256(first, second, 0x31);
 }
 // 16 bytes of each row of a group: out[j] is the rows' dword j.
 static inline void load_block(const std::byte* from, std::int64_t stride, Int* out) {

@@ -43,7 +43,7 @@ constinit const ScaleTable kE8m0Table = scale_table();
 
 LaneOrder lane_order(const Matrix& w) {
   if (w.format == WeightFormat::kBf16) return LaneOrder::kEvenOdd;
-  return has_integer_product(w) ? LaneOrder::kNibbles : LaneOrder::kNatural;
+  return w.format != WeightFormat::kInt8Group && has_integer_product(w) ? LaneOrder::kNibbles : LaneOrder::kNatural;
 }
 
 void pack(LaneOrder order, const float* x, std::int64_t n, float* out) {

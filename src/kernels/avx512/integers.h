@@ -21,6 +21,7 @@ static inline Int load_bytes_once(const void* from) {
 #endif
   return value;
 }
+static inline void finish(Int& /*value*/) {}
 static inline Int broadcast_int(const std::int32_t* from) {
   return _mm512_set1_epi32(*from);
 }
@@ -78,6 +79,10 @@ static inline void blocks_of_group(Int* quarters) {
   quarters[1] = _mm512_shuffle_i32x4(high01, high23, 0x88);
   quarters[2] = _mm512_shuffle_i32x4(low01, low23, 0xDD);
   quarters[3] = _mm512_shuffle_i32x4(high01, high23, 0xDD);
+}
+static inline void halves_of_blocks(Int first, Int second, Int* halves) {
+  halves[0] = _mm512_shuffle_i32x4(first, second, 0x88);
+  halves[1] = _mm512_shuffle_i32x4(first, second, 0xDD);
 }
 static inline void load_block(const std::byte* from, std::int64_t stride, Int* out) {
   Int rows[4];

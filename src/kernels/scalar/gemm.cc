@@ -1,4 +1,4 @@
-// y[t, r] = sum_k w[r, k] x[t, k]: blocks of 32 columns ascending, each summed ascending; 4-bit weights and bf16
+// y[t, r] = sum_k w[r, k] x[t, k]: blocks of 32 columns ascending, each summed ascending; integer weights and bf16
 // activations in block integers.
 #include <algorithm>
 #include <array>
@@ -71,9 +71,9 @@ void gemm_bf16(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, co
         const IntegerBlock block = quantize(x + t * x_stride + begin, columns);
         std::array<float, kIntegerBlock> code{};
         dequantize(codes, r, begin, begin + columns, code.data());
-        float total = 0;
-        for (std::size_t i = 0; i < code.size(); ++i) total += code[i] / unit * static_cast<float>(block.q[i]);
-        sum = std::fma(total, weight_scale(w, r, begin) * (block.scale * unit), sum);
+        int total = 0;
+        for (std::size_t i = 0; i < code.size(); ++i) total += static_cast<int>(code[i] / unit) * block.q[i];
+        sum = std::fma(static_cast<float>(total), weight_scale(w, r, begin) * (block.scale * unit), sum);
       }
       y[t * y_stride + r] = rounded(sum, rounding);
     }

@@ -69,8 +69,8 @@ inline void tile(const Tile& in) {
 #pragma GCC unroll 4
       for (int r = 0; r < kTileRows; ++r) fetch_to_l2(from + r * row_bytes + in.ahead);
     }
-    // A full tile loads the words again: its registers are for the sums.
-    if constexpr (kTokens == kTileTokens) asm("" : "+r"(from));
+    // A large tile loads the words again: its registers are for the sums.
+    if constexpr (kTokens >= kTileTokens - 1) asm("" : "+r"(from));
 #pragma GCC unroll 4
     for (int r = 0; r < kTileRows; ++r) ws[r] = Pairs::second(from + r * row_bytes);
 #pragma GCC unroll 8
@@ -180,7 +180,8 @@ void many_tokens(const Matrix& w, LaneOrder order, std::int64_t row_begin, std::
   std::int64_t limit = kInPlace ? kPackedBlocks / blocks_of_w : kPackedBlocks;
   if (limit < kSmallChunk) limit = kSmallChunk;
   const std::int64_t chunks = (tokens + limit - 1) / limit;
-  const std::int64_t chunk_size = (tokens + chunks - 1) / chunks;
+  const std::int64_t even = (tokens + chunks - 1) / chunks;
+  const std::int64_t chunk_size = chunks > 1 ? (even + kTileTokens - 1) / kTileTokens * kTileTokens : even;
   std::int64_t blocks = kPackedBlocks / chunk_size;
   if (blocks > blocks_of_w) blocks = blocks_of_w;
   float* packed = scratch(Scratch::kActivations, blocks * chunk_size * kStride);

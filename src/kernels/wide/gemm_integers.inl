@@ -1,96 +1,27 @@
-// y = W x for 4-bit weights and bf16 activations, in block integers: kernels/block_integers.h has the formula. All sums
-// of integers are exact, so only the order of the blocks is kept; lanes are what each shape likes best.
+// y = W x for integer weights and bf16 activations, in block integers: kernels/block_integers.h has the formula. All
+// sums of integers are exact, so only the order of the blocks is kept; lanes are what each shape likes best.
 //
-// One or two tokens: lanes along K. A step is 8 kLanes columns of each row of a group; codes are bytes, q is two signed
-// bytes, 256 high + low. Codes are shifted by a bias to be unsigned, which the sum of q takes back:
+// One or two tokens: lanes along K. A step is 8 kLanes columns of each row of a group. Bound by reading the weights.
+// Four bits: codes are bytes, q is two signed bytes, 256 high + low. Codes are shifted by a bias to be unsigned, which
+// the sum of q takes back:
 //   words of a row: high <= 4 * 24 * 64, low <= 4 * 24 * 128, below 2^15.
-// Bound by reading the weights.
+// Eight bits: codes and q are words.
 //
 // More tokens: lanes are rows. 16 rows x 512 columns are expanded to words, two columns a lane, once in L1, and meet
 // all tokens in tiles of 16 rows x kIntegerTileTokens. 16 multiply-adds an instruction against 8 of FMA, but each needs
 // an addition of its own.
-#include "kernels/block_integers.h"
+#include "kernels/wide/integer_codes.inl"
 #include "kernels/wide/panel_rows.inl"
 
 namespace perigee::PERIGEE_PATH {
 namespace {
 
-constexpr std::int64_t kBlockBytes = kIntegerBlock / 2;
-constexpr std::int64_t kStepBytes = 4 * kLanes;
+// ---- One or two tokens.
+
 constexpr std::int64_t kStepBlocks = kQuarters;
-
-struct Mxfp4Codes {
-  static constexpr int kBias = 12;
-  static constexpr float kUnit = 0.5F;
-  static Int codes(Int nibbles) {
-    // Twice the E2M1 value (spec model.md 7.1), plus the bias.
-    alignas(16) static constexpr std::uint8_t kTable[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
-    return look_up(kTable, nibbles);
-  }
-};
-struct Int4Codes {
-  static constexpr int kBias = 8;
-  static constexpr float kUnit = 1.0F;
-  static Int codes(Int nibbles) { return nibbles; }
-};
-
-// Rows that share vectors: row r at data + r * stride.
-struct Group {
-  const std::byte* data;
-  std::int64_t stride;
-  const std::byte* scales;
-  std::int64_t scale_stride;
-};
-// Rows row, row + apart, ...; one row, repeated, where apart is 0.
-inline Group group_at(const Matrix& w, std::int64_t row, std::int64_t apart) {
-  return {w.data + row * w.row_bytes, apart * w.row_bytes, w.scales + row * w.scale_row_bytes,
-          apart * w.scale_row_bytes};
-}
-
-// 32 columns of one token. words: q in the order of the columns.
-struct QuantizedBlock {
-  __m256i words[2];
-  std::int32_t sum;
-  float scale;  // 2^(E - 13)
-};
-
-inline QuantizedBlock quantize(const float* x, std::int64_t columns) {
-  alignas(32) float padded[kIntegerBlock];
-  if (columns < kIntegerBlock) {
-    for (std::int64_t i = 0; i < kIntegerBlock; ++i) padded[i] = i < columns ? x[i] : 0;
-    x = padded;
-  }
-  __m256 v[4];
-  __m256i largest = _mm256_setzero_si256();
-  for (int i = 0; i < 4; ++i) {
-    v[i] = _mm256_loadu_ps(x + 8 * i);
-    const __m256i magnitude = _mm256_and_si256(_mm256_castps_si256(v[i]), _mm256_set1_epi32(0x7FFFFFFF));
-    largest = _mm256_max_epi32(largest, magnitude);
-  }
-  __m128i m = _mm_max_epi32(_mm256_castsi256_si128(largest), _mm256_extracti128_si256(largest, 1));
-  m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4E));
-  m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xB1));
-  int exponent = _mm_cvtsi128_si32(m) >> 23;  // biased by 127
-  QuantizedBlock out{};
-  if (exponent == 255) {
-    out.scale = __builtin_nanf("");
-    return out;
-  }
-  if (exponent < 15) exponent = 15;
-  const auto power_of_two = [](int biased) { return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(biased << 23))); };
-  out.scale = power_of_two(exponent - kIntegerBits);
-  const __m256 factor = _mm256_set1_ps(power_of_two(254 + kIntegerBits - exponent));
-  __m256i q[4];
-  for (int i = 0; i < 4; ++i) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], factor));
-  out.words[0] = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[0], q[1]), 0xD8);
-  out.words[1] = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[2], q[3]), 0xD8);
-  const __m256i pairs = _mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
-  __m128i s = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
-  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E));
-  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xB1));
-  out.sum = _mm_cvtsi128_si32(s);
-  return out;
-}
+constexpr std::int64_t kVectorBytes = 4 * kLanes;
+template <typename Codes>
+constexpr std::int64_t kStepBytes = kStepBlocks * Codes::kBlockBytes;
 
 // Bytes in column order: those of even columns, then those of odd ones.
 inline __m256i even_then_odd(__m256i bytes) {
@@ -99,136 +30,48 @@ inline __m256i even_then_odd(__m256i bytes) {
   return _mm256_permute4x64_epi64(_mm256_shuffle_epi8(bytes, order), 0xD8);
 }
 
-// Scales of the rows of a group as floats, entries [begin, end) of each: out [end - begin][kLanes].
-inline __m256 floats_of_e8m0(__m128i bytes) {
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(bytes), 23));
-}
-inline float e8m0(std::byte byte) {
-  const int e = static_cast<int>(byte);
-  // 2^-127 is subnormal, 255 a NaN: one bit of the fraction makes both.
-  const int bits = (e << 23) | (e == 0 || e == 255 ? 0x400000 : 0);
-  return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(bits)));
-}
-inline float bf16_at(const std::byte* from) {
-  std::uint16_t word;
-  __builtin_memcpy(&word, from, 2);
-  return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(word) << 16)));
+// Words in column order: those of even columns, then those of odd ones.
+inline __m256i even_then_odd_words(__m256i words) {
+  const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9, 12, 13,
+                                         2, 3, 6, 7, 10, 11, 14, 15);
+  return _mm256_permute4x64_epi64(_mm256_shuffle_epi8(words, order), 0xD8);
 }
 
-inline void expand_scales(Mxfp4Codes /*codes*/, const Group& group, std::int64_t begin, std::int64_t end, float* out) {
-  __m128i lowest = _mm_set1_epi8(-1);  // of byte + 1: 0 and 1 are the bytes 255 and 0
-  std::int64_t b = begin;
-  for (; b + 8 <= end; b += 8) {
-    for (int half = 0; half < kLanes; half += 8) {
-      __m128i r[8];
-      for (int i = 0; i < 8; ++i) {
-        r[i] = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(group.scales + (half + i) * group.scale_stride + b));
-      }
-      __m128i pairs[4];
-      for (int i = 0; i < 4; ++i) pairs[i] = _mm_unpacklo_epi8(r[2 * i], r[2 * i + 1]);
-      const __m128i low0 = _mm_unpacklo_epi16(pairs[0], pairs[1]);
-      const __m128i high0 = _mm_unpackhi_epi16(pairs[0], pairs[1]);
-      const __m128i low1 = _mm_unpacklo_epi16(pairs[2], pairs[3]);
-      const __m128i high1 = _mm_unpackhi_epi16(pairs[2], pairs[3]);
-      const __m128i two_blocks[4] = {_mm_unpacklo_epi32(low0, low1), _mm_unpackhi_epi32(low0, low1),
-                                     _mm_unpacklo_epi32(high0, high1), _mm_unpackhi_epi32(high0, high1)};
-      for (int i = 0; i < 4; ++i) {
-        lowest = _mm_min_epu8(lowest, _mm_add_epi8(two_blocks[i], _mm_set1_epi8(1)));
-        float* to = out + (b - begin + 2 * i) * kLanes + half;
-        _mm256_storeu_ps(to, floats_of_e8m0(two_blocks[i]));
-        _mm256_storeu_ps(to + kLanes, floats_of_e8m0(_mm_srli_si128(two_blocks[i], 8)));
-      }
-    }
-  }
-  if (_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(lowest, _mm_set1_epi8(1)), lowest)) != 0) b = begin;
-  for (; b < end; ++b) {
-    for (int r = 0; r < kLanes; ++r) out[(b - begin) * kLanes + r] = e8m0(group.scales[r * group.scale_stride + b]);
-  }
-}
-
-inline void expand_scales(Int4Codes /*codes*/, const Group& group, std::int64_t begin, std::int64_t end, float* out) {
-  std::int64_t b = begin;
-  for (; b + 8 <= end; b += 8) {
-    for (int half = 0; half < kLanes; half += 8) {
-      __m128i r[8];
-      for (int i = 0; i < 8; ++i) {
-        r[i] =
-            _mm_loadu_si128(reinterpret_cast<const __m128i*>(group.scales + (half + i) * group.scale_stride + 2 * b));
-      }
-      __m128i low[4];
-      __m128i high[4];
-      for (int i = 0; i < 4; ++i) {
-        low[i] = _mm_unpacklo_epi16(r[2 * i], r[2 * i + 1]);
-        high[i] = _mm_unpackhi_epi16(r[2 * i], r[2 * i + 1]);
-      }
-      const auto four_blocks = [&](const __m128i* pairs, float* to) {
-        const __m128i low0 = _mm_unpacklo_epi32(pairs[0], pairs[1]);
-        const __m128i high0 = _mm_unpackhi_epi32(pairs[0], pairs[1]);
-        const __m128i low1 = _mm_unpacklo_epi32(pairs[2], pairs[3]);
-        const __m128i high1 = _mm_unpackhi_epi32(pairs[2], pairs[3]);
-        const __m128i blocks[4] = {_mm_unpacklo_epi64(low0, low1), _mm_unpackhi_epi64(low0, low1),
-                                   _mm_unpacklo_epi64(high0, high1), _mm_unpackhi_epi64(high0, high1)};
-        for (int i = 0; i < 4; ++i) {
-          _mm256_storeu_ps(to + i * kLanes,
-                           _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(blocks[i]), 16)));
-        }
-      };
-      four_blocks(low, out + (b - begin) * kLanes + half);
-      four_blocks(high, out + (b - begin + 4) * kLanes + half);
-    }
-  }
-  for (; b < end; ++b) {
-    for (int r = 0; r < kLanes; ++r) {
-      out[(b - begin) * kLanes + r] = bf16_at(group.scales + r * group.scale_stride + 2 * b);
-    }
-  }
-}
-
-std::int64_t blocks_of(const Matrix& w) {
-  return (w.cols + kIntegerBlock - 1) / kIntegerBlock;
-}
-
-// The end of rows shorter than `bytes`, zeros behind it: row r at out + r * bytes.
-void copy_ends(const Group& group, std::int64_t rows, std::int64_t at, std::int64_t left, std::int64_t bytes,
-               std::byte* out) {
-  for (std::int64_t r = 0; r < kLanes; ++r) {
-    for (std::int64_t i = 0; i < bytes; ++i) {
-      out[r * bytes + i] = r < rows && i < left ? group.data[r * group.stride + at + i] : std::byte{0};
-    }
-  }
-}
-
-// ---- One or two tokens.
-
-// Of one token. bytes: of each step, four vectors: high bytes of even and of odd columns, low bytes of both.
-struct PackedBytes {
-  std::byte* bytes;
+// Of one token. q: of each step, four vectors, in which a block fills 16 bytes. Four bits: high bytes of even and of
+// odd columns, low bytes of both. Eight bits: words of even and of odd columns of the first half of a block, then of
+// the second.
+struct PackedTerms {
+  std::byte* q;
   std::int32_t* offsets;  // of each block: - bias * sum of q
   float* scales;
 };
 
 template <typename Codes>
-void pack_bytes(const float* x, std::int64_t columns, std::int64_t blocks, const PackedBytes& to) {
+void pack_terms(const float* x, std::int64_t columns, std::int64_t blocks, const PackedTerms& to) {
   for (std::int64_t b = 0; b < blocks; ++b) {
     const std::int64_t left = columns - b * kIntegerBlock;
     const QuantizedBlock block = left > 0 ? quantize(x + b * kIntegerBlock, left) : QuantizedBlock{};
-    const auto in_order = [](__m256i v) { return _mm256_permute4x64_epi64(v, 0xD8); };
-    __m256i rounded_up[2];
-    for (int i = 0; i < 2; ++i) {
-      rounded_up[i] = _mm256_srai_epi16(_mm256_add_epi16(block.words[i], _mm256_set1_epi16(128)), 8);
+    __m256i even_odd[2];
+    if constexpr (Codes::kBlockBytes == kIntegerBlock) {
+      for (int i = 0; i < 2; ++i) even_odd[i] = even_then_odd_words(block.words[i]);
+    } else {
+      const auto in_order = [](__m256i v) { return _mm256_permute4x64_epi64(v, 0xD8); };
+      __m256i rounded_up[2];
+      for (int i = 0; i < 2; ++i) {
+        rounded_up[i] = _mm256_srai_epi16(_mm256_add_epi16(block.words[i], _mm256_set1_epi16(128)), 8);
+      }
+      const __m256i mask = _mm256_set1_epi16(0xFF);
+      even_odd[0] = even_then_odd(in_order(_mm256_packs_epi16(rounded_up[0], rounded_up[1])));
+      even_odd[1] = even_then_odd(in_order(
+          _mm256_packus_epi16(_mm256_and_si256(block.words[0], mask), _mm256_and_si256(block.words[1], mask))));
     }
-    const __m256i high = even_then_odd(in_order(_mm256_packs_epi16(rounded_up[0], rounded_up[1])));
-    const __m256i mask = _mm256_set1_epi16(0xFF);
-    const __m256i low = even_then_odd(
-        in_order(_mm256_packus_epi16(_mm256_and_si256(block.words[0], mask), _mm256_and_si256(block.words[1], mask))));
-    std::byte* step = to.bytes + b / kStepBlocks * 4 * kStepBytes + b % kStepBlocks * kBlockBytes;
-    const auto put = [step](int vector, __m128i value) {
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(step + vector * kStepBytes), value);
-    };
-    put(0, _mm256_castsi256_si128(high));
-    put(1, _mm256_extracti128_si256(high, 1));
-    put(2, _mm256_castsi256_si128(low));
-    put(3, _mm256_extracti128_si256(low, 1));
+    std::byte* step = to.q + b / kStepBlocks * 4 * kVectorBytes + b % kStepBlocks * 16;
+    for (int i = 0; i < 2; ++i) {
+      auto* even = reinterpret_cast<__m128i*>(step + 2 * i * kVectorBytes);
+      auto* odd = reinterpret_cast<__m128i*>(step + (2 * i + 1) * kVectorBytes);
+      _mm_storeu_si128(even, _mm256_castsi256_si128(even_odd[i]));
+      _mm_storeu_si128(odd, _mm256_extracti128_si256(even_odd[i], 1));
+    }
     to.offsets[b] = -Codes::kBias * block.sum;
     to.scales[b] = block.scale * Codes::kUnit;
   }
@@ -236,32 +79,45 @@ void pack_bytes(const float* x, std::int64_t columns, std::int64_t blocks, const
 
 // One step of a row of a group for each token: a vector of partial sums, kQuarters blocks of four lanes.
 template <typename Codes, int kTokens>
-inline void multiply_row(const std::byte* row, const std::byte* const* bytes, Int* sums) {
-  const Int nibbles = load_bytes(row);
-  const Int even = Codes::codes(low_nibbles(nibbles));
-  const Int odd = Codes::codes(high_nibbles(nibbles));
+inline void multiply_row(const std::byte* row, const std::byte* const* q, Int* sums) {
+  const auto term = [q](int t, int vector) { return load_bytes(q[t] + vector * kVectorBytes); };
+  if constexpr (Codes::kBlockBytes == kIntegerBlock) {
+    Int halves[2];
+    halves_of_blocks(load_bytes(row), load_bytes(row + kVectorBytes), halves);
+    const Int words[4] = {low_bytes(halves[0]), high_bytes(halves[0]), low_bytes(halves[1]), high_bytes(halves[1])};
 #pragma GCC unroll 2
-  for (int t = 0; t < kTokens; ++t) {
-    const auto term = [&](int vector) { return load_bytes(bytes[t] + vector * kStepBytes); };
-    const Int high = add_words(multiply_bytes(even, term(0)), multiply_bytes(odd, term(1)));
-    const Int low = add_words(multiply_bytes(even, term(2)), multiply_bytes(odd, term(3)));
-    sums[t] = add_ints(multiply_words(high, all_words(256)), multiply_words(low, all_words(1)));
+    for (int t = 0; t < kTokens; ++t) {
+      const Int first = add_ints(multiply_words(words[0], term(t, 0)), multiply_words(words[1], term(t, 1)));
+      const Int second = add_ints(multiply_words(words[2], term(t, 2)), multiply_words(words[3], term(t, 3)));
+      sums[t] = add_ints(first, second);
+    }
+  } else {
+    const Int nibbles = load_bytes_once(row);
+    const Int even = Codes::codes(low_nibbles(nibbles));
+    const Int odd = Codes::codes(high_nibbles(nibbles));
+#pragma GCC unroll 2
+    for (int t = 0; t < kTokens; ++t) {
+      const Int high = add_words(multiply_bytes(even, term(t, 0)), multiply_bytes(odd, term(t, 1)));
+      const Int low = add_words(multiply_bytes(even, term(t, 2)), multiply_bytes(odd, term(t, 3)));
+      sums[t] = add_ints(multiply_words(high, all_words(256)), multiply_words(low, all_words(1)));
+      finish(sums[t]);
+    }
   }
 }
 
 // Adds one step of a group. weight_scales: [block >> shift][kLanes].
 template <typename Codes, int kTokens>
 inline void few_step(const std::byte* data, std::int64_t stride, std::int64_t step, const float* weight_scales,
-                     int shift, const PackedBytes* x, Vec* acc) {
-  const std::byte* bytes[kTokens];
-  for (int t = 0; t < kTokens; ++t) bytes[t] = x[t].bytes + step * 4 * kStepBytes;
+                     int shift, const PackedTerms* x, Vec* acc) {
+  const std::byte* q[kTokens];
+  for (int t = 0; t < kTokens; ++t) q[t] = x[t].q + step * 4 * kVectorBytes;
   Int quarters[kTokens][kQuarters];
 #pragma GCC unroll 4
   for (int quarter = 0; quarter < kQuarters; ++quarter) {
     const std::byte* rows = data + 4 * quarter * stride;
     Int sums[4][kTokens];
 #pragma GCC unroll 4
-    for (int r = 0; r < 4; ++r) multiply_row<Codes, kTokens>(rows + r * stride, bytes, sums[r]);
+    for (int r = 0; r < 4; ++r) multiply_row<Codes, kTokens>(rows + r * stride, q, sums[r]);
 #pragma GCC unroll 2
     for (int t = 0; t < kTokens; ++t) {
       quarters[t][quarter] = sum_lanes_of(sums[0][t], sums[1][t], sums[2][t], sums[3][t]);
@@ -280,36 +136,39 @@ inline void few_step(const std::byte* data, std::int64_t stride, std::int64_t st
   }
 }
 
-// Asks for what the streams of a group need some steps later.
+// Asks for what the streams of a group need some steps later, every line once.
+template <typename Codes>
 inline void fetch_ahead(const Group& group, std::int64_t step) {
   constexpr std::int64_t kAhead = 256;
-  // One line a row serves 64 / kStepBytes steps.
-  constexpr std::int64_t kSteps = 64 / kStepBytes;
-  constexpr std::int64_t kRows = kLanes / kSteps;
-  const std::byte* from = group.data + step * kStepBytes + kAhead + step % kSteps * kRows * group.stride;
+  constexpr std::int64_t kLineSteps = kStepBytes<Codes> < 64 ? 64 / kStepBytes<Codes> : 1;
+  constexpr std::int64_t kRows = kLanes / kLineSteps;
+  const std::byte* from = group.data + step * kStepBytes<Codes> + kAhead + step % kLineSteps * kRows * group.stride;
 #pragma GCC unroll 16
-  for (std::int64_t r = 0; r < kRows; ++r) fetch(from + r * group.stride);
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    for (std::int64_t line = 0; line < kStepBytes<Codes>; line += 64) fetch(from + r * group.stride + line);
+  }
 }
 
 template <typename Codes, int kTokens>
 void few_tokens(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, const float* x, std::int64_t x_stride,
                 float* y, std::int64_t y_stride, Rounding rounding) {
-  const std::int64_t row_bytes = (w.cols + 1) / 2;
-  const std::int64_t steps = (row_bytes + kStepBytes - 1) / kStepBytes;
-  const std::int64_t whole_steps = row_bytes / kStepBytes;
+  constexpr std::int64_t kBytes = kStepBytes<Codes>;
+  const std::int64_t row_bytes = code_bytes<Codes>(w);
+  const std::int64_t steps = (row_bytes + kBytes - 1) / kBytes;
+  const std::int64_t whole_steps = row_bytes / kBytes;
   const std::int64_t blocks = steps * kStepBlocks;
   const int shift = scale_shift(w);
   const std::int64_t scale_count = ((blocks_of(w) - 1) >> shift) + 1;
 
-  // Floats of one token: the bytes, and two numbers a block; 16 more, or the tokens would share sets of L1.
-  const std::int64_t token_floats = steps * kStepBytes + 2 * blocks + 16;
+  // Floats of one token: q, and two numbers a block; 16 more, or the tokens would share sets of L1.
+  const std::int64_t token_floats = steps * kVectorBytes + 2 * blocks + 16;
   float* memory = scratch(Scratch::kActivations, kTokens * token_floats);
-  PackedBytes packed[kTokens];
+  PackedTerms packed[kTokens];
   for (std::int64_t t = 0; t < kTokens; ++t) {
     float* at = memory + t * token_floats;
-    float* numbers = at + steps * kStepBytes;
+    float* numbers = at + steps * kVectorBytes;
     packed[t] = {reinterpret_cast<std::byte*>(at), reinterpret_cast<std::int32_t*>(numbers), numbers + blocks};
-    pack_bytes<Codes>(x + t * x_stride, w.cols, blocks, packed[t]);
+    pack_terms<Codes>(x + t * x_stride, w.cols, blocks, packed[t]);
   }
   // Blocks behind the last column have a scale too: 0.
   float* scales = scratch(Scratch::kWeights, (blocks + 1) * kLanes);
@@ -317,19 +176,19 @@ void few_tokens(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, c
 
   const auto multiply = [&](std::int64_t row, std::int64_t apart) {
     const Group group = group_at(w, row, apart);
-    expand_scales(Codes(), group, 0, scale_count, scales);
+    expand_scales<Codes>(group, 0, scale_count, scales);
     for (std::int64_t r = 0; r < kLanes; ++r) fetch(group.scales + r * group.scale_stride + 2 * w.scale_row_bytes);
     Vec acc[kTokens];
 #pragma GCC unroll 2
     for (int t = 0; t < kTokens; ++t) acc[t] = zero();
     for (std::int64_t s = 0; s < whole_steps; ++s) {
-      fetch_ahead(group, s);
-      few_step<Codes, kTokens>(group.data + s * kStepBytes, group.stride, s, scales, shift, packed, acc);
+      fetch_ahead<Codes>(group, s);
+      few_step<Codes, kTokens>(group.data + s * kBytes, group.stride, s, scales, shift, packed, acc);
     }
     if (whole_steps < steps) {
-      alignas(64) std::byte ends[kLanes * kStepBytes];
-      copy_ends(group, kLanes, whole_steps * kStepBytes, row_bytes - whole_steps * kStepBytes, kStepBytes, ends);
-      few_step<Codes, kTokens>(ends, kStepBytes, whole_steps, scales, shift, packed, acc);
+      alignas(64) std::byte ends[kLanes * kBytes];
+      copy_ends(group, kLanes, whole_steps * kBytes, row_bytes - whole_steps * kBytes, kBytes, ends);
+      few_step<Codes, kTokens>(ends, kBytes, whole_steps, scales, shift, packed, acc);
     }
     for (std::int64_t t = 0; t < kTokens; ++t) {
       alignas(64) float values[kLanes];
@@ -363,9 +222,12 @@ static_assert(sizeof(PackedPart) == 1216);
 
 template <typename Codes>
 void pack_pairs(const float* x, std::int64_t columns, PackedPart* to) {
-  // Of 8 columns the words 0 4 2 6 1 5 3 7: what masking bytes leaves of a dword of even or of odd codes.
-  const __m256i order = _mm256_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 10, 11, 6, 7, 14, 15, 0, 1, 8, 9, 4, 5, 12, 13,
-                                         2, 3, 10, 11, 6, 7, 14, 15);
+  alignas(16) std::int8_t bytes[16];
+  for (int i = 0; i < 8; ++i) {
+    bytes[2 * i] = static_cast<std::int8_t>(2 * Codes::kWords[i]);
+    bytes[2 * i + 1] = static_cast<std::int8_t>(2 * Codes::kWords[i] + 1);
+  }
+  const __m256i order = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes)));
   const std::int64_t blocks = (columns + kIntegerBlock - 1) / kIntegerBlock;
   for (std::int64_t b = 0; b < blocks; ++b) {
     const QuantizedBlock block = quantize(x + b * kIntegerBlock, columns - b * kIntegerBlock);
@@ -386,29 +248,24 @@ struct Panel {
 template <typename Codes>
 void expand_group(const Group& source, std::int64_t rows, std::int64_t row_bytes, std::int64_t first_block,
                   std::int64_t blocks, std::int64_t g, const Panel& panel) {
-  for (std::int64_t b = 0; b < blocks; ++b) {
-    const std::int64_t at = (first_block + b) * kBlockBytes;
+  constexpr std::int64_t kPart = 16;  // bytes of a row at a time
+  std::int32_t* to = panel.words + g * kLanes;
+  const auto put = [&to](Int words) {
+    store_bytes(to, words);
+    to += kPanelGroups * kLanes;
+  };
+  const std::int64_t end = (first_block + blocks) * Codes::kBlockBytes;
+  for (std::int64_t at = first_block * Codes::kBlockBytes; at < end; at += kPart) {
     const std::int64_t left = row_bytes - at;
     Int dwords[4];
-    if (rows < kLanes || left < kBlockBytes) {
-      alignas(64) std::byte ends[kLanes * kBlockBytes];
-      copy_ends(source, rows, at, left, kBlockBytes, ends);
-      load_block(ends, kBlockBytes, dwords);
+    if (rows < kLanes || left < kPart) {
+      alignas(64) std::byte ends[kLanes * kPart];
+      copy_ends(source, rows, at, left, kPart, ends);
+      load_block(ends, kPart, dwords);
     } else {
       load_block(source.data + at, source.stride, dwords);
     }
-    std::int32_t* to = panel.words + (b * kPairs * kPanelGroups + g) * kLanes;
-    const auto put = [&to](Int words) {
-      store_bytes(to, words);
-      to += kPanelGroups * kLanes;
-    };
-    for (const Int dword : dwords) {
-      for (const Int nibbles : {low_nibbles(dword), high_nibbles(dword)}) {
-        const Int codes = Codes::codes(nibbles);
-        put(low_bytes(codes));
-        put(high_bytes(codes));
-      }
-    }
+    for (const Int dword : dwords) Codes::expand(dword, put);
   }
 }
 
@@ -426,16 +283,16 @@ void expand_panel(const Matrix& w, const PanelRows& rows, std::int64_t first_blo
       continue;
     }
     const Group source = group_at(w, rows.first + g * kLanes * rows.apart, rows.apart);
-    expand_group<Codes>(source, left, (w.cols + 1) / 2, first_block, blocks, g, panel);
+    expand_group<Codes>(source, left, code_bytes<Codes>(w), first_block, blocks, g, panel);
     float scales[kPanelBlocks * kLanes];
     if (left >= kLanes) {
-      expand_scales(Codes(), source, first_scale, end_scale, scales);
+      expand_scales<Codes>(source, first_scale, end_scale, scales);
     } else {
       for (float& scale : scales) scale = 0;
       for (std::int64_t r = 0; r < left; ++r) {
         float one[kPanelBlocks * kLanes];
         const Group single = group_at(w, rows.first + (g * kLanes + r) * rows.apart, 0);
-        expand_scales(Codes(), single, first_scale, end_scale, one);
+        expand_scales<Codes>(single, first_scale, end_scale, one);
         for (std::int64_t i = 0; i < end_scale - first_scale; ++i) scales[i * kLanes + r] = one[i * kLanes];
       }
     }
@@ -448,8 +305,10 @@ void expand_panel(const Matrix& w, const PanelRows& rows, std::int64_t first_blo
 
 // sums: [token][kPanelRows].
 template <int kTokens>
-inline void integer_tile(const Panel& panel, const PackedPart* x, std::int64_t blocks, float* sums) {
+inline void integer_tile(const Panel& panel, const PackedPart* x, std::int64_t blocks, PanelPrefetch& prefetch,
+                         float* sums) {
   for (std::int64_t b = 0; b < blocks; ++b) {
+    prefetch.advance();
     Int acc[kTokens][kPanelGroups];
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
@@ -485,11 +344,11 @@ inline void integer_tile(const Panel& panel, const PackedPart* x, std::int64_t b
 }
 template <int kTokens>
 inline void integer_tile_of(std::int64_t count, const Panel& panel, const PackedPart* x, std::int64_t blocks,
-                            float* sums) {
+                            PanelPrefetch& prefetch, float* sums) {
   if (count == kTokens) {
-    integer_tile<kTokens>(panel, x, blocks, sums);
+    integer_tile<kTokens>(panel, x, blocks, prefetch, sums);
   } else if constexpr (kTokens > 1) {
-    integer_tile_of<kTokens - 1>(count, panel, x, blocks, sums);
+    integer_tile_of<kTokens - 1>(count, panel, x, blocks, prefetch, sums);
   }
 }
 
@@ -529,15 +388,14 @@ void many_tokens(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, 
           const std::int64_t left = blocks_of(w) - p * kPanelBlocks;
           const std::int64_t blocks = left < kPanelBlocks ? left : kPanelBlocks;
           expand_panel<Codes>(w, rows, p * kPanelBlocks, blocks, panel);
-          constexpr std::int64_t kBytes = kPanelColumns / 2;
+          constexpr std::int64_t kBytes = kPanelBlocks * Codes::kBlockBytes;
           const std::int64_t ahead = p + 1 < end ? kBytes : (first - p) * kBytes + rows.next * w.row_bytes;
           PanelPrefetch prefetch(w, rows, p * kBytes, ahead, kBytes,
-                                 (count + kIntegerTileTokens - 1) / kIntegerTileTokens);
+                                 (count + kIntegerTileTokens - 1) / kIntegerTileTokens * blocks);
           const PackedPart* parts = packed + (p - first) * chunk_size;
           for (std::int64_t t = 0; t < count; t += kIntegerTileTokens) {
-            prefetch.advance();
             const std::int64_t tile = count - t < kIntegerTileTokens ? count - t : kIntegerTileTokens;
-            integer_tile_of<kIntegerTileTokens>(tile, panel, parts + t, blocks, sums + t * kPanelRows);
+            integer_tile_of<kIntegerTileTokens>(tile, panel, parts + t, blocks, prefetch, sums + t * kPanelRows);
           }
         }
         const Rounding last = end == panels_of_w ? rounding : Rounding::kNone;
@@ -568,10 +426,13 @@ void gemm_bf16(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, co
     if (tokens == 2) return few_tokens<Codes, 2>(w, row_begin, row_end, x, x_stride, y, y_stride, rounding);
     many_tokens<Codes>(w, row_begin, row_end, x, x_stride, tokens, y, y_stride, rounding);
   };
-  if (w.format == WeightFormat::kMxfp4) {
-    run(Mxfp4Codes());
-  } else {
-    run(Int4Codes());
+  switch (w.format) {
+    case WeightFormat::kMxfp4:
+      return run(Mxfp4Codes());
+    case WeightFormat::kInt4Group:
+      return run(Int4Codes());
+    default:
+      return run(Int8Codes());
   }
 }
 
