@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <optional>
+#include <type_traits>
 
 namespace perigee {
 
@@ -23,6 +24,12 @@ std::optional<T> checked_mul(T a, T b) {
 template <std::integral T>
 constexpr T ceil_div(T a, T b) {
   return a / b + (a % b != 0 ? 1 : 0);
+}
+
+// The next multiple of `unit`.
+template <std::integral T>
+constexpr T align_up(T value, std::type_identity_t<T> unit) {
+  return ceil_div<T>(value, unit) * unit;
 }
 
 }  // namespace perigee

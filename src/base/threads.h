@@ -7,6 +7,7 @@
 // when every thread has looked at it: a thread that the system took off its CPU delays nobody unless it holds a task.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -42,5 +43,12 @@ class ThreadPool {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// Of all values given by the tasks of a loop the lowest stays, whatever their timing.
+inline void keep_lowest(std::atomic<std::int64_t>& lowest, std::int64_t value) {
+  std::int64_t seen = lowest.load();
+  while (value < seen && !lowest.compare_exchange_weak(seen, value)) {
+  }
+}
 
 }  // namespace perigee

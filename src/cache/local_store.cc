@@ -49,7 +49,7 @@ struct CommitRecord {
 static_assert(sizeof(CommitRecord) == 56);
 
 std::int64_t pad(std::int64_t bytes) {
-  return ceil_div(bytes, kAlign) * kAlign;
+  return align_up(bytes, kAlign);
 }
 
 std::int64_t header_size(std::int64_t name_bytes, std::int64_t manifest_bytes) {

@@ -21,7 +21,7 @@ constexpr const char* kSuffixes[] = {".weight",       ".weight_packed",    ".wei
 }  // namespace
 
 std::int64_t SequenceBytes::total(std::int64_t tokens) const {
-  return state() + ceil_div(tokens, kPageTokens) * kPageTokens * per_token();
+  return state() + align_up(tokens, kPageTokens) * per_token();
 }
 
 SequenceBytes sequence_bytes(const ModelConfig& config, const CacheElements& elements) {

@@ -22,13 +22,9 @@ constexpr std::int64_t kTaskRows = 64;  // of one task
 constexpr std::uintptr_t kMemoryPage = 4096;
 constexpr float kSmallest = 0x1p-100F;
 
-std::int64_t aligned(std::int64_t bytes) {
-  return ceil_div(bytes, kMatrixAlignment) * kMatrixAlignment;
-}
-
 struct Int8Target {
   const TensorSpec* spec;
-  Matrix matrix;  // data and scales are offsets until there is memory
+  Matrix matrix;  // what is made; points into the region once there is one
   std::int64_t data_offset;
   std::int64_t scale_offset;
 };
@@ -103,11 +99,11 @@ Result<Requantised> requantise_int8(const std::vector<TensorSpec>& specs, const 
     Matrix& made = target.matrix;
     made.format = WeightFormat::kInt8Group;
     made.scale_format = ScaleFormat::kBf16;
-    made.row_bytes = ceil_div<std::int64_t>(made.cols, 4) * 4;
+    made.row_bytes = align_up(made.cols, 4);
     made.scale_row_bytes = ceil_div(made.cols, kGroupColumns) * 2;
     made.group = kGroupColumns;
-    target.scale_offset = bytes + aligned(made.rows * made.row_bytes);
-    bytes = target.scale_offset + aligned(made.rows * made.scale_row_bytes);
+    target.scale_offset = bytes + align_up(made.rows * made.row_bytes, kMatrixAlignment);
+    bytes = target.scale_offset + align_up(made.rows * made.scale_row_bytes, kMatrixAlignment);
     result.replaced_bytes += stored.rows * stored.row_bytes;
     targets.push_back(target);
   }
@@ -131,10 +127,7 @@ Result<Requantised> requantise_int8(const std::vector<TensorSpec>& specs, const 
       finite = requantise_row(stored, rows.target->matrix, row) && finite;
     }
     progress.add((end - rows.begin) * stored.row_bytes);
-    if (finite) return;
-    std::int64_t lowest = bad.load();
-    while (index < lowest && !bad.compare_exchange_weak(lowest, index)) {
-    }
+    if (!finite) keep_lowest(bad, index);
   });
   if (bad.load() < std::ssize(tasks)) {
     const TaskRows& rows = tasks[static_cast<std::size_t>(bad.load())];

@@ -74,10 +74,7 @@ Result<ScaleCheck> check_scales(const std::vector<TensorSpec>& specs, std::int64
     const Matrix& matrix = *scaled[static_cast<std::size_t>(index)]->matrix;
     const std::int64_t bytes = complete ? scale_bytes(matrix) : std::min(scale_bytes(matrix), kSampledBytes);
     checked.fetch_add(bytes, std::memory_order_relaxed);
-    if (first_bad(matrix, bytes) < 0) return;
-    std::int64_t lowest = bad.load();
-    while (index < lowest && !bad.compare_exchange_weak(lowest, index)) {
-    }
+    if (first_bad(matrix, bytes) >= 0) keep_lowest(bad, index);
   });
   check.checked = checked.load();
   if (bad.load() < count) {

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/checked.h"
 #include "base/threads.h"
 #include "checkpoint/inventory.h"
 #include "checkpoint/loaded_checkpoint.h"
@@ -12,10 +13,6 @@ namespace {
 
 constexpr std::int64_t kAlignment = 64;
 constexpr std::int64_t kChunkBytes = std::int64_t{1} << 20;  // a multiple of every element size
-
-std::int64_t aligned_size(std::int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 }  // namespace
 
@@ -48,7 +45,7 @@ Result<std::unique_ptr<Checkpoint>> synthesise_checkpoint(const Json& config, co
   parts.variants = options;
 
   std::int64_t total = 0;
-  for (const GeneratedTensor& tensor : tensors) total += aligned_size(tensor.bytes());
+  for (const GeneratedTensor& tensor : tensors) total += align_up(tensor.bytes(), kAlignment);
   PERIGEE_ASSIGN_OR_RETURN(MemoryRegion region, MemoryRegion::allocate(static_cast<std::size_t>(total)));
 
   struct Chunk {
@@ -62,7 +59,7 @@ Result<std::unique_ptr<Checkpoint>> synthesise_checkpoint(const Json& config, co
   for (const GeneratedTensor& tensor : tensors) {
     const auto bytes =
         region.bytes().subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(tensor.bytes()));
-    offset += aligned_size(tensor.bytes());
+    offset += align_up(tensor.bytes(), kAlignment);
     views.push_back({tensor.name, tensor.dtype, tensor.shape, bytes});
     for (std::int64_t begin = 0; begin < tensor.bytes(); begin += kChunkBytes) {
       const std::int64_t size = std::min(kChunkBytes, tensor.bytes() - begin);

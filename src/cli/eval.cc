@@ -12,7 +12,7 @@
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/model_source.h"
-#include "kernels/paths.h"
+#include "kernels/kernels.h"
 #include "model/model.h"
 #include "model/sequence_storage.h"
 
@@ -23,12 +23,8 @@ constexpr std::size_t kMaxTextBytes = std::size_t{64} << 20;
 constexpr std::int64_t kStepTokens = 64;  // whose logits are held at once
 
 struct EvalArguments {
-  std::string directory;
+  ModelFlags model;
   std::string text;
-  std::string weights = "stored";
-  std::string path = "bf16";
-  std::string isa;
-  int threads = 0;
   std::int64_t tokens = 4096;
   std::int64_t window = 1024;
   bool json = false;
@@ -37,18 +33,15 @@ struct EvalArguments {
 // A model under one setting.
 struct Setting {
   std::string name;
-  std::unique_ptr<Checkpoint> checkpoint;
+  std::shared_ptr<const Checkpoint> checkpoint;  // settings of the same weights share it
   std::unique_ptr<Model> model;
 };
 
-Result<Setting> open_setting(const EvalArguments& arguments, const std::string& weights, const std::string& path,
+Result<Setting> make_setting(std::shared_ptr<const Checkpoint> checkpoint, const Kernels& kernels, Precision precision,
                              ThreadPool& pool) {
   Setting setting;
-  PERIGEE_ASSIGN_OR_RETURN(const Kernels* kernels,
-                           arguments.isa.empty() ? default_kernels() : select_kernels(arguments.isa));
-  PERIGEE_ASSIGN_OR_RETURN(setting.checkpoint, open_checkpoint(arguments.directory, weights, false, !arguments.json));
-  PERIGEE_ASSIGN_OR_RETURN(setting.model, Model::create(*setting.checkpoint, *kernels, pool,
-                                                        path == "f32" ? Precision::kF32 : Precision::kBf16));
+  setting.checkpoint = std::move(checkpoint);
+  PERIGEE_ASSIGN_OR_RETURN(setting.model, Model::create(*setting.checkpoint, kernels, pool, precision));
   setting.name = setting.model->numerics_id();
   return setting;
 }
@@ -169,8 +162,14 @@ void print(const Json& json) {
 
 Result<Json> evaluate(const EvalArguments& arguments) {
   PERIGEE_ASSIGN_OR_RETURN(const std::string text, read_file(arguments.text, kMaxTextBytes));
-  ThreadPool pool(arguments.threads);
-  PERIGEE_ASSIGN_OR_RETURN(const Setting tested, open_setting(arguments, arguments.weights, arguments.path, pool));
+  const ModelFlags& flags = arguments.model;
+  ThreadPool pool(flags.threads);
+  PERIGEE_ASSIGN_OR_RETURN(const Kernels* kernels, default_kernels(flags.isa));
+  const auto open = [&](const std::string& weights) {
+    return open_checkpoint(flags.directory, weights, false, !arguments.json);
+  };
+  PERIGEE_ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, open(flags.weights));
+  PERIGEE_ASSIGN_OR_RETURN(const Setting tested, make_setting(checkpoint, *kernels, flags.precision(), pool));
   const ModelConfig& config = tested.checkpoint->config();
   PERIGEE_ASSIGN_OR_RETURN(const Tokenizer tokenizer,
                            Tokenizer::for_checkpoint(tested.checkpoint->directory(), config.vocab,
@@ -180,9 +179,12 @@ Result<Json> evaluate(const EvalArguments& arguments) {
     return invalid_argument("{}: expected at least two tokens of text, found {}", arguments.text, tokens.size());
   tokens.resize(std::min(tokens.size(), static_cast<std::size_t>(arguments.tokens)));
   Setting reference;
-  const bool compared = arguments.weights != "stored" || arguments.path != "bf16";
+  const bool compared = flags.weights != "stored" || flags.path != "bf16";
   if (compared) {
-    PERIGEE_ASSIGN_OR_RETURN(reference, open_setting(arguments, "stored", "bf16", pool));
+    if (flags.weights != "stored") {
+      PERIGEE_ASSIGN_OR_RETURN(checkpoint, open("stored"));
+    }
+    PERIGEE_ASSIGN_OR_RETURN(reference, make_setting(checkpoint, *kernels, Precision::kBf16, pool));
   }
   const Setting* against = compared ? &reference : nullptr;
   return report(tested, against, predict(tested, against, tokens, arguments.window, pool));
@@ -193,14 +195,8 @@ Result<Json> evaluate(const EvalArguments& arguments) {
 void register_eval(const CommandGroups& groups, int& exit_code) {
   auto arguments = std::make_shared<EvalArguments>();
   CLI::App* command = groups.root->add_subcommand("eval", "Perplexity of a text, and what settings change");
-  command->add_option("dir", arguments->directory, "Model folder; without it, the built-in generated model");
+  add_model_flags(*command, arguments->model);
   command->add_option("--text", arguments->text, "A text file")->required();
-  add_weights_flag(*command, arguments->weights);
-  command->add_option("--path", arguments->path, "Activations: bf16, or f32 (the slow reference)")
-      ->check(CLI::IsMember({"bf16", "f32"}))
-      ->capture_default_str();
-  command->add_option("--isa", arguments->isa, "scalar, avx2, avx512 or amx (default: PERIGEE_ISA or the best)");
-  command->add_option("--threads", arguments->threads, "Threads (default: one a core)")->check(CLI::Range(0, 1024));
   command->add_option("--tokens", arguments->tokens, "Most tokens of the text")
       ->check(CLI::Range(2, 1 << 30))
       ->capture_default_str();

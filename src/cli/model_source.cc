@@ -44,7 +44,7 @@ Result<EngineOptions> engine_options(const EngineFlags& flags) {
   EngineOptions options;
   options.isa = flags.isa;
   options.threads = flags.threads;
-  options.precision = flags.path == "f32" ? Precision::kF32 : Precision::kBf16;
+  options.precision = flags.precision();
   if (!flags.memory.empty()) {
     PERIGEE_ASSIGN_OR_RETURN(options.memory_bytes, parse_bytes(flags.memory));
   }
@@ -98,7 +98,7 @@ Result<std::unique_ptr<Checkpoint>> open_checkpoint(const std::string& directory
   return directory.empty() ? built_in_checkpoint(load) : Checkpoint::open(directory, load);
 }
 
-void add_engine_flags(CLI::App& app, EngineFlags& flags) {
+void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_option("dir", flags.directory,
                  "Model folder in the Hugging Face format; without it, a built-in generated model");
   app.add_option("--threads", flags.threads, "Threads (default: one a core)")->check(CLI::Range(0, 1024));
@@ -107,6 +107,10 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
       ->check(CLI::IsMember({"bf16", "f32"}))
       ->capture_default_str();
   add_weights_flag(app, flags.weights);
+}
+
+void add_engine_flags(CLI::App& app, EngineFlags& flags) {
+  add_model_flags(app, flags);
   app.add_option("--memory", flags.memory, "Memory for everything, such as 24G (default: 90 % of the machine)");
   app.add_option("--context", flags.context, "Longest sequence in tokens (default: what model and memory allow)")
       ->check(CLI::NonNegativeNumber);

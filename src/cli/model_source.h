@@ -17,12 +17,17 @@ class App;
 
 namespace perigee::cli {
 
-struct EngineFlags {
+struct ModelFlags {
   std::string directory;  // empty: the built-in model
   int threads = 0;
   std::string isa;
   std::string path = "bf16";
   std::string weights = "stored";
+
+  Precision precision() const { return path == "f32" ? Precision::kF32 : Precision::kBf16; }
+};
+
+struct EngineFlags : ModelFlags {
   std::string memory;  // "24G"; empty: most of the machine
   std::int64_t context = 0;
   std::int64_t max_branches = 0;
@@ -37,7 +42,9 @@ struct EngineFlags {
   double cache_audit = 0;
 };
 
-// The model folder as a positional argument and the flags of the engine. `flags` outlives the parse.
+// The model folder as a positional argument and how it is computed. `flags` outlives the parse.
+void add_model_flags(CLI::App& app, ModelFlags& flags);
+// The same and the flags of the engine.
 void add_engine_flags(CLI::App& app, EngineFlags& flags);
 
 struct LoadedModel {

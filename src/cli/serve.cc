@@ -23,7 +23,7 @@ std::int64_t parameters_of(const Checkpoint& checkpoint) {
 
 // Half a second at most. The kernels have been chosen by then, so the second selection cannot fail.
 server::MachineLimits machine_limits(const EngineFlags& engine) {
-  const auto kernels = engine.isa.empty() ? default_kernels() : select_kernels(engine.isa);
+  const auto kernels = default_kernels(engine.isa);
   if (!kernels.ok() || (*kernels)->isa == "scalar") return {};
   const int threads = ThreadPool(engine.threads).size();  // 0 asks for one a core
   std::int64_t bytes = std::int64_t{512} << 20;

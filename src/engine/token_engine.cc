@@ -29,8 +29,7 @@ double seconds_since(Clock::time_point start) {
 }  // namespace
 
 Result<std::unique_ptr<TokenEngine>> TokenEngine::create(const Checkpoint& checkpoint, const EngineOptions& options) {
-  PERIGEE_ASSIGN_OR_RETURN(const Kernels* kernels,
-                           options.isa.empty() ? default_kernels() : select_kernels(options.isa));
+  PERIGEE_ASSIGN_OR_RETURN(const Kernels* kernels, default_kernels(options.isa));
   const StateLayout layout(checkpoint.config(),
                            options.precision == Precision::kBf16 ? KeyFormat::kBf16 : KeyFormat::kF32);
   PERIGEE_ASSIGN_OR_RETURN(const EngineMemory memory, plan_engine_memory(checkpoint, layout, options));

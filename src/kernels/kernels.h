@@ -165,8 +165,8 @@ const Kernels& scalar_kernels();
 // this machine lacks the instructions, naming what is missing.
 Result<const Kernels*> select_kernels(std::string_view isa);
 
-// select_kernels of the environment variable PERIGEE_ISA, or the best path.
-Result<const Kernels*> default_kernels();
+// The path that was asked for; for an empty name that of the environment variable PERIGEE_ISA, or the best one.
+Result<const Kernels*> default_kernels(std::string_view isa = {});
 
 // Columns [begin, end) of one row as floats, exact products of code and scale. out: [end - begin].
 void dequantize(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t end, float* out);

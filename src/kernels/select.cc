@@ -99,7 +99,8 @@ Result<const Kernels*> select_kernels(std::string_view isa) {
   return invalid_argument("PERIGEE_ISA: expected one of {}, found \"{}\"", names, isa);
 }
 
-Result<const Kernels*> default_kernels() {
+Result<const Kernels*> default_kernels(std::string_view isa) {
+  if (!isa.empty()) return select_kernels(isa);
   const char* forced = std::getenv("PERIGEE_ISA");  // NOLINT(concurrency-mt-unsafe)
   return select_kernels(forced == nullptr ? "" : forced);
 }

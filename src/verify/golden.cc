@@ -128,8 +128,7 @@ Result<CheckReport> verify_goldens(const std::string& path, const GoldenOptions&
   if (!fs::is_directory(directory, error)) {
     return make_error(StatusCode::kNotFound, "{}: expected a folder of goldens", directory);
   }
-  PERIGEE_ASSIGN_OR_RETURN(const Kernels* kernels,
-                           options.isa.empty() ? default_kernels() : select_kernels(options.isa));
+  PERIGEE_ASSIGN_OR_RETURN(const Kernels* kernels, default_kernels(options.isa));
   ThreadPool pool(options.threads);
   CheckReport report;
   report.title = fmt::format("goldens: {} path, {} activations, {} threads", kernels->isa,

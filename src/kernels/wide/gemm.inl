@@ -17,6 +17,7 @@ namespace {
 constexpr std::int64_t kStride = kBlock + 16;           // a power of two apart, rows would share a few sets of L1
 constexpr std::int64_t kPackedBlocks = 73728 / kBlock;  // tokens times blocks of packed activations: 304 KiB of L2
 constexpr std::int64_t kSmallChunk = 6 * kTileTokens;   // tokens, below which the weights are read too often
+static_assert(kPackedBlocks % kTileTokens == 0);        // a chunk of whole tiles stays within it
 
 struct Output {
   float* y;

@@ -179,10 +179,6 @@ std::string master_of(const Server& server) {
   return master.empty() ? server.launch->text("--data-parallel-address") : master;
 }
 
-std::int64_t align_up(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
 std::optional<std::int64_t> Server::local_ranks() const {
   const auto tp_value = tp.get(1);
   const auto pp_value = pp.get(1);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/checked.h"
 #include "planner/preflight/check.h"
 #include "planner/preflight/facts.h"
 
@@ -140,6 +141,5 @@ std::string shown(const Text& text);
 bool is_address(std::string_view text);  // dotted IPv4
 // Address (and port) of the first node that this command names, "" when it names none.
 std::string master_of(const Server& server);
-std::int64_t align_up(std::int64_t value, std::int64_t unit);
 
 }  // namespace perigee::planner
