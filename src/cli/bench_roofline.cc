@@ -42,7 +42,7 @@ Measured measure_once(int threads, const std::function<void()>& body) {
 double Roofline::flops_of(std::string_view isa) const {
   double best = 0;
   for (const auto& [name, value] : flops) {
-    if (name.starts_with(isa)) best = std::max(best, value);
+    if (name.substr(0, name.find(' ')) == isa) best = std::max(best, value);
   }
   return best;
 }

@@ -102,7 +102,7 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_option("dir", flags.directory,
                  "Model folder in the Hugging Face format; without it, a built-in generated model");
   app.add_option("--threads", flags.threads, "Threads (default: one a core)")->check(CLI::Range(0, 1024));
-  app.add_option("--isa", flags.isa, "scalar, avx2, avx512 or amx (default: PERIGEE_ISA or the best)");
+  app.add_option("--isa", flags.isa, "scalar, avx2, avx512, avx512bf16 or amx (default: PERIGEE_ISA or the best)");
   app.add_option("--path", flags.path, "Activations: bf16, or f32 (the slow reference)")
       ->check(CLI::IsMember({"bf16", "f32"}))
       ->capture_default_str();

@@ -1,4 +1,5 @@
-// The operator table. scalar/ holds the truth, one file a formula; avx2/, avx512/ and amx/ override slots.
+// The operator table. scalar/ holds the truth, one file a formula; avx2/, avx512/, avx512bf16/ and
+// amx/ override slots.
 //
 // Contract of every slot (design section 5): an output element is computed by one call, with its sums in one
 // order that depends on nothing but the operator's own sizes (never on the number of tokens in the call, on the
@@ -97,7 +98,8 @@ struct Kernels {
   void (*gemm)(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, const float* x, std::int64_t x_stride,
                std::int64_t tokens, float* y, std::int64_t y_stride, Rounding rounding);
   // The same for an x that holds bf16 values, as on the bf16 path: integer weights meet it in block integers
-  // (block_integers.h), with the same bits on every path but AMX, which multiplies 4-bit weights in tiles of bf16.
+  // (block_integers.h), with the same bits on every path, but for what is multiplied in bf16 exactly: MXFP4 on AVX-512
+  // BF16, all 4-bit weights on AMX.
   void (*gemm_bf16)(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, const float* x,
                     std::int64_t x_stride, std::int64_t tokens, float* y, std::int64_t y_stride, Rounding rounding);
   // y[t, c] = sum_r w[r, c] * x[t, r], all columns: W_UK^T q of absorbed MLA (spec 3.2). F32 and BF16 weights.
@@ -161,8 +163,8 @@ struct Kernels {
 
 const Kernels& scalar_kernels();
 
-// The table of the named path ("scalar", "avx2", "avx512", "amx"), or of the best one for an empty name. Fails when
-// this machine lacks the instructions, naming what is missing.
+// The table of the named path ("scalar", "avx2", "avx512", "avx512bf16", "amx"), or of the best one for an empty name.
+// Fails when this machine lacks the instructions, naming what is missing.
 Result<const Kernels*> select_kernels(std::string_view isa);
 
 // The path that was asked for; for an empty name that of the environment variable PERIGEE_ISA, or the best one.

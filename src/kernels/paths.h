@@ -10,6 +10,7 @@ namespace perigee {
 
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
+const Kernels& avx512bf16_kernels();
 const Kernels& amx_kernels();
 
 // Every path that this machine can run, scalar first.

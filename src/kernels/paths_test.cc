@@ -92,7 +92,8 @@ TEST_P(Paths, GemmIsCloseToScalarAndIndependentOfSplits) {
   }
 }
 
-// Products in block integers have the bits of the formula on every path but AMX.
+// Products in block integers have the bits of the formula on every path; those with bf16 instructions multiply MXFP4
+// without them, AMX INT4 too.
 TEST_P(Paths, IntegerProductsOfBf16EqualScalar) {
   if (path().isa == "amx") GTEST_SKIP() << "AMX multiplies tiles of bf16";
   const Shape formats[] = {{WeightFormat::kMxfp4, 32},         {WeightFormat::kInt4Group, 32},
@@ -100,6 +101,7 @@ TEST_P(Paths, IntegerProductsOfBf16EqualScalar) {
                            {WeightFormat::kInt8Group, 32},     {WeightFormat::kInt8Group, 128},
                            {WeightFormat::kInt8Group, 1 << 20}};
   for (const Shape& shape : formats) {
+    if (path().isa == "avx512bf16" && shape.format == WeightFormat::kMxfp4) continue;
     for (int round = 0; round < 40; ++round) {
       const std::int64_t rows = random.between(1, 60);
       const std::int64_t cols = round % 8 == 0 ? random.between(700, 2200) : random.between(1, 600);

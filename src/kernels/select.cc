@@ -6,6 +6,7 @@
 #include "kernels/amx/probe.h"
 #include "kernels/avx2/probe.h"
 #include "kernels/avx512/probe.h"
+#include "kernels/avx512bf16/probe.h"
 #include "kernels/kernels.h"
 #include "kernels/paths.h"
 #include "kernels/probe.h"
@@ -32,6 +33,11 @@ std::string list_missing(std::initializer_list<Feature> features) {
   return missing;
 }
 
+std::string joined(std::string missing, const std::string& more) {
+  if (!missing.empty() && !more.empty()) missing.append(", ");
+  return missing + more;
+}
+
 std::string missing_for_avx2() {
   return list_missing({{__builtin_cpu_supports("avx2") != 0, "AVX2"},
                        {__builtin_cpu_supports("fma") != 0, "FMA"},
@@ -40,28 +46,26 @@ std::string missing_for_avx2() {
 }
 
 std::string missing_for_avx512() {
-  std::string missing = missing_for_avx2();
-  const std::string more = list_missing({{__builtin_cpu_supports("avx512f") != 0, "AVX512F"},
-                                         {__builtin_cpu_supports("avx512bw") != 0, "AVX512BW"},
-                                         {__builtin_cpu_supports("avx512dq") != 0, "AVX512DQ"},
-                                         {__builtin_cpu_supports("avx512vl") != 0, "AVX512VL"}});
-  if (!missing.empty() && !more.empty()) missing.append(", ");
-  return missing + more;
+  return joined(missing_for_avx2(), list_missing({{__builtin_cpu_supports("avx512f") != 0, "AVX512F"},
+                                                  {__builtin_cpu_supports("avx512bw") != 0, "AVX512BW"},
+                                                  {__builtin_cpu_supports("avx512dq") != 0, "AVX512DQ"},
+                                                  {__builtin_cpu_supports("avx512vl") != 0, "AVX512VL"}}));
+}
+
+std::string missing_for_avx512bf16() {
+  return joined(missing_for_avx512(), list_missing({{__builtin_cpu_supports("avx512bf16") != 0, "AVX512_BF16"}}));
 }
 
 // Not every compiler's __builtin_cpu_supports knows these names.
 std::string missing_for_amx() {
-  std::string missing = missing_for_avx512();
   unsigned a = 0;
   unsigned b = 0;
   unsigned c = 0;
   unsigned features = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &features) == 0) features = 0;
-  const std::string more = list_missing({{(features >> 24 & 1U) != 0, "AMX-TILE"},
-                                         {(features >> 22 & 1U) != 0, "AMX-BF16"},
-                                         {(features >> 25 & 1U) != 0, "AMX-INT8"}});
-  if (!missing.empty() && !more.empty()) missing.append(", ");
-  missing.append(more);
+  std::string missing = joined(missing_for_avx512bf16(), list_missing({{(features >> 24 & 1U) != 0, "AMX-TILE"},
+                                                                       {(features >> 22 & 1U) != 0, "AMX-BF16"},
+                                                                       {(features >> 25 & 1U) != 0, "AMX-INT8"}}));
   if (missing.empty() && !amx::tiles_permitted()) missing = "the kernel's permission to use AMX tiles";
   return missing;
 }
@@ -71,6 +75,7 @@ constexpr Path kPaths[] = {
     {"scalar", scalar_kernels, [] { return std::string(); }},
     {"avx2", avx2_kernels, missing_for_avx2},
     {"avx512", avx512_kernels, missing_for_avx512},
+    {"avx512bf16", avx512bf16_kernels, missing_for_avx512bf16},
     {"amx", amx_kernels, missing_for_amx},
 };
 
@@ -126,6 +131,7 @@ std::vector<FlopProbe> runnable_probes() {
   std::vector<FlopProbe> probes;
   if (missing_for_avx2().empty()) probes.push_back({"avx2 fma", 12.0 * 8 * 2, avx2::burn_fma});
   if (missing_for_avx512().empty()) probes.push_back({"avx512 fma", 12.0 * 16 * 2, avx512::burn_fma});
+  if (missing_for_avx512bf16().empty()) probes.push_back({"avx512bf16 dot", 12.0 * 32 * 2, avx512bf16::burn_dot});
   if (missing_for_amx().empty()) {
     probes.push_back({"amx bf16", 4.0 * 16 * 16 * 32 * 2, amx::burn_bf16});
     probes.push_back({"int8 amx", 4.0 * 16 * 16 * 64 * 2, amx::burn_int8});

@@ -33,7 +33,7 @@ TEST_P(ModelGoldens, AllWithinTolerance) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, ModelGoldens,
-                         testing::Combine(testing::Values("scalar", "avx2", "avx512", "amx"),
+                         testing::Combine(testing::Values("scalar", "avx2", "avx512", "avx512bf16", "amx"),
                                           testing::Values(Precision::kF32, Precision::kBf16)),
                          [](const auto& parameters) {
                            return std::get<0>(parameters.param) +

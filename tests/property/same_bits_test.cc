@@ -146,7 +146,7 @@ TEST(StateLayout, IsWhatInspectPrints) {
 INSTANTIATE_TEST_SUITE_P(Configs, SameBits,
                          testing::Combine(testing::Values("tiny-a", "tiny-a-bf16", "tiny-a-int4", "tiny-k3", "tiny-b",
                                                           "tiny-c", "tiny-eps", "tiny-a-int8"),
-                                          testing::Values("scalar", "avx2", "avx512", "amx")),
+                                          testing::Values("scalar", "avx2", "avx512", "avx512bf16", "amx")),
                          [](const auto& parameters) {
                            std::string name = std::get<0>(parameters.param) + "_" + std::get<1>(parameters.param);
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -7,7 +7,7 @@
 #include "kernels/amx/panel.h"
 #include "kernels/amx/slots.h"
 #include "kernels/amx/tiles.h"
-#include "kernels/avx512/slots.h"
+#include "kernels/avx512bf16/slots.h"
 #include "kernels/scratch.h"
 
 namespace perigee::amx {
@@ -224,7 +224,7 @@ void gemm_bf16(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, co
                std::int64_t tokens, float* y, std::int64_t y_stride, Rounding rounding) {
   const int terms = terms_of(w);
   if (terms == 0) {
-    avx512::gemm_bf16(w, row_begin, row_end, x, x_stride, tokens, y, y_stride, rounding);
+    avx512bf16::gemm_bf16(w, row_begin, row_end, x, x_stride, tokens, y, y_stride, rounding);
     return;
   }
   if (tokens == 0 || row_begin >= row_end) return;

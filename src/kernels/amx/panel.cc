@@ -3,30 +3,16 @@
 #include <utility>
 
 #include "kernels/amx/tiles.h"
-#include "kernels/avx512/expand.h"
+#include "kernels/avx512bf16/expand.h"
 #include "kernels/block_integers.h"
-#include "kernels/mxfp4_values.h"
 
 namespace perigee::amx {
 namespace {
 
 using avx512::Int;
 using avx512::Vec;
-
-struct alignas(32) Mxfp4Table {
-  std::uint16_t of_code[16];
-};
-struct Mxfp4Tables {
-  Mxfp4Table of_scale[256];
-};
-constexpr Mxfp4Tables make_tables() {
-  Mxfp4Tables tables{};
-  for (int scale = 0; scale < 256; ++scale) {
-    for (std::uint32_t code = 0; code < 16; ++code) tables.of_scale[scale].of_code[code] = mxfp4_as_bf16(code, scale);
-  }
-  return tables;
-}
-constinit const Mxfp4Tables kMxfp4Tables = make_tables();
+using avx512bf16::mxfp4_words;
+using avx512bf16::upper_words;
 
 inline Int upper_halves() {
   return _mm512_set1_epi32(static_cast<int>(0xFFFF0000U));
@@ -39,14 +25,6 @@ inline Int pair_up(Vec even, Vec odd) {
 }
 inline Vec remainder(Vec value) {
   return avx512::minus(value, _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(value), upper_halves())));
-}
-
-inline Int mxfp4_step(const std::byte* codes, std::uint8_t scale) {
-  const Int bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
-  const Int nibbles = _mm512_or_si512(bytes, _mm512_slli_epi32(bytes, 12));
-  const auto* table = reinterpret_cast<const __m256i*>(kMxfp4Tables.of_scale[scale].of_code);
-  // The index has five bits; the table stands twice, so the fifth does not matter.
-  return _mm512_permutexvar_epi16(nibbles, _mm512_broadcast_i64x4(_mm256_load_si256(table)));
 }
 
 inline void int4_step(const std::byte* codes, float scale, std::byte* high, std::byte* low) {
@@ -93,8 +71,7 @@ void expand_row(const Matrix& w, std::int64_t row, std::int64_t step, std::int64
   } else if (w.format == WeightFormat::kMxfp4) {
     for (std::int64_t s = 0; s < steps; ++s) {
       _mm_prefetch(reinterpret_cast<const char*>(data + (step + steps + s) * kStep / 2), _MM_HINT_T1);
-      _mm512_storeu_si512(out + s * distance,
-                          mxfp4_step(data + (step + s) * kStep / 2, static_cast<std::uint8_t>(scales[step + s])));
+      _mm512_storeu_si512(out + s * distance, mxfp4_words(data + (step + s) * kStep / 2, scales[step + s]));
     }
   } else {
     const int shift = scale_shift(w);
@@ -134,18 +111,6 @@ inline void transpose(Int* r) {
     r[8 + j] = _mm512_shuffle_i32x4(even_low, even_high, 0xDD);
     r[12 + j] = _mm512_shuffle_i32x4(odd_low, odd_high, 0xDD);
   }
-}
-
-// 32 floats as bf16; lanes from `columns` on are zero.
-inline Int upper_words(const float* from, std::int64_t columns) {
-  const Vec low = columns >= 16 ? avx512::load(from) : avx512::load_part(from, columns);
-  const Vec high = columns >= 32   ? avx512::load(from + 16)
-                   : columns <= 16 ? avx512::zero()
-                                   : avx512::load_part(from + 16, columns - 16);
-  const Int words =
-      _mm512_setr_epi32(0x00030001, 0x00070005, 0x000B0009, 0x000F000D, 0x00130011, 0x00170015, 0x001B0019, 0x001F001D,
-                        0x00230021, 0x00270025, 0x002B0029, 0x002F002D, 0x00330031, 0x00370035, 0x003B0039, 0x003F003D);
-  return _mm512_permutex2var_epi16(_mm512_castps_si512(low), words, _mm512_castps_si512(high));
 }
 
 }  // namespace

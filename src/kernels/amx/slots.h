@@ -1,4 +1,4 @@
-// Slots of the AMX path; kernels.h documents each operator. All others are those of AVX-512.
+// Slots of the AMX path; kernels.h documents each operator. All others are those of AVX-512 BF16.
 #pragma once
 
 #include "kernels/kernels.h"

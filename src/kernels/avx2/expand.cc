@@ -7,6 +7,12 @@
 namespace perigee::avx2 {
 namespace {
 
+enum class LaneOrder : std::uint8_t {
+  kNatural,
+  kEvenOdd,  // of 16 columns: 0 2 4 .. 14, 1 3 5 .. 15
+  kNibbles,  // of 16 columns: 0 4 8 12 1 5 9 13, 2 6 10 14 3 7 11 15
+};
+
 constexpr std::uint32_t small_integer_bf16(int value) {
   const std::uint32_t magnitude = static_cast<std::uint32_t>(value < 0 ? -value : value);
   if (magnitude == 0) return 0;
@@ -41,17 +47,18 @@ constexpr Mxfp4Tables mxfp4_tables(std::integer_sequence<int, kScales...>) {
   return {{mxfp4_table(kScales)...}};
 }
 
-}  // namespace
-
-constinit const NibbleTable kInt4Table = int4_table();
-constinit const Mxfp4Tables kMxfp4Tables = mxfp4_tables(std::make_integer_sequence<int, 256>());
-
 LaneOrder lane_order(const Matrix& w) {
   if (w.format == WeightFormat::kBf16) return LaneOrder::kEvenOdd;
   return w.format != WeightFormat::kInt8Group && has_integer_product(w) ? LaneOrder::kNibbles : LaneOrder::kNatural;
 }
 
-void pack(LaneOrder order, const float* x, std::int64_t n, float* out) {
+}  // namespace
+
+constinit const NibbleTable kInt4Table = int4_table();
+constinit const Mxfp4Tables kMxfp4Tables = mxfp4_tables(std::make_integer_sequence<int, 256>());
+
+void pack(const Matrix& w, const float* x, std::int64_t n, float* out) {
+  const LaneOrder order = lane_order(w);
   std::int64_t i = 0;
   const auto pack_16 = [order](const float* from, float* to) {
     if (order == LaneOrder::kNatural) {
@@ -105,7 +112,7 @@ void expand(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t 
   if (done == n) return;
   float tail[kStep] = {};
   dequantize(w, row, begin + done, begin + n, tail);
-  pack(order, tail, kStep, out + done);
+  pack(w, tail, kStep, out + done);
 }
 
 }  // namespace perigee::avx2

@@ -14,16 +14,8 @@ static constexpr std::int64_t kBlock = 1024;
 static constexpr int kTileRows = 2;
 static constexpr int kTileTokens = 6;
 
-enum class LaneOrder : std::uint8_t {
-  kNatural,
-  kEvenOdd,  // of 16 columns: 0 2 4 .. 14, 1 3 5 .. 15
-  kNibbles,  // of 16 columns: 0 4 8 12 1 5 9 13, 2 6 10 14 3 7 11 15
-};
-
-LaneOrder lane_order(const Matrix& w);
-
-// Columns [0, n) of x in lane order, zeros up to the next multiple of 32.
-void pack(LaneOrder order, const float* x, std::int64_t n, float* out);
+// Columns [0, n) of x in the lane order of `w`, zeros up to the next multiple of 32.
+void pack(const Matrix& w, const float* x, std::int64_t n, float* out);
 
 // Columns [begin, begin + n) of one row as floats in lane order, zeros up to the next multiple of 32. `begin` is a
 // multiple of 32.
@@ -31,6 +23,8 @@ void expand(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t 
 
 }  // namespace perigee::avx2
 
+#include "kernels/wide/float_words.inl"
+// After it, whose vectors these read.
 #include "kernels/wide/decoders.inl"
 
 namespace perigee::avx2 {

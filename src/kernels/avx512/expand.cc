@@ -5,6 +5,12 @@
 namespace perigee::avx512 {
 namespace {
 
+enum class LaneOrder : std::uint8_t {
+  kNatural,
+  kEvenOdd,  // of 32 columns: 0 2 .. 30, 1 3 .. 31
+  kNibbles,  // of 64 columns, vector v: 2v + 8 i for i < 8, then 2v + 1 + 8 i
+};
+
 constexpr ScaleTable scale_table() {
   ScaleTable table{};
   // 2^(byte - 127): 0 is the subnormal 2^-127, 255 is NaN (spec 7.1).
@@ -37,16 +43,17 @@ void pack_step(LaneOrder order, const float* from, float* to) {
   for (int v = 0; v < 4; ++v) store(to + v * kLanes, _mm512_i32gather_ps(columns, from + 2 * v, 4));
 }
 
-}  // namespace
-
-constinit const ScaleTable kE8m0Table = scale_table();
-
 LaneOrder lane_order(const Matrix& w) {
   if (w.format == WeightFormat::kBf16) return LaneOrder::kEvenOdd;
   return w.format != WeightFormat::kInt8Group && has_integer_product(w) ? LaneOrder::kNibbles : LaneOrder::kNatural;
 }
 
-void pack(LaneOrder order, const float* x, std::int64_t n, float* out) {
+}  // namespace
+
+constinit const ScaleTable kE8m0Table = scale_table();
+
+void pack(const Matrix& w, const float* x, std::int64_t n, float* out) {
+  const LaneOrder order = lane_order(w);
   std::int64_t i = 0;
   for (; i + kStep <= n; i += kStep) pack_step(order, x + i, out + i);
   if (i == n) return;
@@ -74,7 +81,7 @@ void expand(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t 
   if (done == n) return;
   float tail[kStep] = {};
   dequantize(w, row, begin + done, begin + n, tail);
-  pack(order, tail, kStep, out + done);
+  pack(w, tail, kStep, out + done);
 }
 
 }  // namespace perigee::avx512

@@ -13,18 +13,13 @@ static constexpr std::int64_t kBlock = 1024;
 static constexpr int kTileRows = 4;
 static constexpr int kTileTokens = 6;
 
-enum class LaneOrder : std::uint8_t {
-  kNatural,
-  kEvenOdd,  // of 32 columns: 0 2 .. 30, 1 3 .. 31
-  kNibbles,  // of 64 columns, vector v: 2v + 8 i for i < 8, then 2v + 1 + 8 i
-};
-
-LaneOrder lane_order(const Matrix& w);
-void pack(LaneOrder order, const float* x, std::int64_t n, float* out);
+void pack(const Matrix& w, const float* x, std::int64_t n, float* out);
 void expand(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t n, float* out);
 
 }  // namespace perigee::avx512
 
+#include "kernels/wide/float_words.inl"
+// After it, whose vectors these read.
 #include "kernels/wide/decoders.inl"
 
 namespace perigee::avx512 {

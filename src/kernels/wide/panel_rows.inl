@@ -15,10 +15,11 @@ struct PanelRows {
   std::int64_t next;
 };
 
-// Rows first, first + apart, ... as a matrix of their own; for formats without scales.
+// Rows first, first + apart, ... as a matrix of their own; not for scales of blocks of rows.
 inline Matrix rows_apart(const Matrix& w, std::int64_t first, std::int64_t count, std::int64_t apart) {
   Matrix part = w.slice_rows(first, count);
   part.row_bytes *= apart;
+  part.scale_row_bytes *= apart;
   return part;
 }
 

@@ -1,5 +1,5 @@
-// AMX tiles and the AVX-512 instructions that only this folder's sources use, as loops; the rest comes from
-// avx512/emulated, which stands next in the search order. Arithmetic of a tile product as Intel's manual gives it: even
+// AMX tiles, and the AVX-512 instructions that only this folder's sources use, as loops; the rest comes from
+// avx512bf16/emulated and avx512/emulated, which stand next in the search order. Arithmetic of a tile product as Intel's manual gives it: even
 // and odd columns in chains of their own, subnormals as zero.
 #pragma once
 #pragma GCC system_header  // include_next is an extension
@@ -12,31 +12,6 @@
 #include <cstring>
 
 namespace perigee::emulated {
-
-struct Words {
-  std::uint16_t v[32];
-};
-
-inline Ints widen_bytes(__m128i bytes) {
-  std::uint8_t b[16];
-  std::memcpy(b, &bytes, 16);
-  return ints([&](int i) { return b[i]; });
-}
-inline Ints permute_words(Ints at, Ints a) {
-  const auto index = bits<Words>(at);
-  const auto from = bits<Words>(a);
-  Words out;
-  for (int i = 0; i < 32; ++i) out.v[i] = from.v[index.v[i] & 31U];
-  return bits<Ints>(out);
-}
-inline Ints permute_words2(Ints a, Ints at, Ints b) {
-  const auto index = bits<Words>(at);
-  const auto low = bits<Words>(a);
-  const auto high = bits<Words>(b);
-  Words out;
-  for (int i = 0; i < 32; ++i) out.v[i] = (index.v[i] & 32U) != 0 ? high.v[index.v[i] & 31U] : low.v[index.v[i] & 31U];
-  return bits<Ints>(out);
-}
 
 struct Tile {
   int rows = 0;
@@ -75,9 +50,6 @@ inline void tile_store(int t, void* base, std::int64_t stride) {
   }
 }
 
-inline float flushed(float x) {
-  return std::fabs(x) < FLT_MIN ? std::copysign(0.0F, x) : x;
-}
 inline float tile_bf16(const Tile& tile, int row, int column) {
   std::uint16_t word;
   std::memcpy(&word, tile.bytes[row] + 2 * column, 2);
@@ -109,10 +81,6 @@ inline void tile_dpbf16(int to, int left, int right) {
 
 }  // namespace perigee::emulated
 
-#define _mm512_cvtepu8_epi32 perigee::emulated::widen_bytes
-#define _mm512_permutexvar_epi16 perigee::emulated::permute_words
-#define _mm512_permutex2var_epi16 perigee::emulated::permute_words2
-#define _mm512_or_si512 perigee::emulated::or_i
 #undef _tile_loadd
 #undef _tile_stored
 #undef _tile_zero

@@ -1,0 +1,16 @@
+#include "kernels/avx512bf16/slots.h"
+#include "kernels/paths.h"
+
+namespace perigee {
+
+const Kernels& avx512bf16_kernels() {
+  static const Kernels kTable = [] {
+    Kernels table = avx512_kernels();
+    table.isa = "avx512bf16";
+    table.gemm_bf16 = avx512bf16::gemm_bf16;
+    return table;
+  }();
+  return kTable;
+}
+
+}  // namespace perigee

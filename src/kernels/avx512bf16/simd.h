@@ -1,0 +1,47 @@
+// Pairs of bf16 as vectors: what this path adds to AVX-512. Its code shares that path's namespace for vectors of
+// floats.
+#pragma once
+
+#include "kernels/avx512/simd.h"
+
+#undef PERIGEE_PATH
+#define PERIGEE_PATH avx512bf16
+
+namespace perigee::avx512bf16 {
+
+using namespace perigee::avx512;  // NOLINT(google-build-using-namespace)
+
+// Packed activations, and rows of weights, are bf16 in the order of the columns: 32 a vector.
+using Element = std::uint16_t;
+using Words = Int;
+
+static inline Words load_words(const Element* from) {
+  return _mm512_loadu_si512(from);
+}
+static inline void store_words(Element* to, Words value) {
+  _mm512_storeu_si512(to, value);
+}
+static inline Words load_once(const Element* from) {
+  Words value = _mm512_loadu_si512(from);
+#ifndef PERIGEE_EMULATED
+  asm("" : "+v"(value));
+#endif
+  return value;
+}
+
+// Lane i: sum + a[2i + 1] b[2i + 1] + a[2i] b[2i], each product added as by a fused multiply-add; subnormals are zero.
+static inline Vec multiply_add(Words a, Words b, Vec sum) {
+  return _mm512_dpbf16_ps(sum, __builtin_bit_cast(__m512bh, a), __builtin_bit_cast(__m512bh, b));
+}
+
+// The upper halves of 32 floats; from column `count` on they are zero.
+static inline Words upper_words(const float* from, std::int64_t count) {
+  const Vec low = count >= 16 ? load(from) : load_part(from, count);
+  const Vec high = count >= 32 ? load(from + 16) : count <= 16 ? zero() : load_part(from + 16, count - 16);
+  const Int words =
+      _mm512_setr_epi32(0x00030001, 0x00070005, 0x000B0009, 0x000F000D, 0x00130011, 0x00170015, 0x001B0019, 0x001F001D,
+                        0x00230021, 0x00270025, 0x002B0029, 0x002F002D, 0x00330031, 0x00370035, 0x003B0039, 0x003F003D);
+  return _mm512_permutex2var_epi16(_mm512_castps_si512(low), words, _mm512_castps_si512(high));
+}
+
+}  // namespace perigee::avx512bf16

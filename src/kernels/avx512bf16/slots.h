@@ -1,0 +1,11 @@
+// Slots of the AVX-512 BF16 path; kernels.h documents each operator. All others are those of AVX-512.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace perigee::avx512bf16 {
+
+void gemm_bf16(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, const float* x, std::int64_t x_stride,
+               std::int64_t tokens, float* y, std::int64_t y_stride, Rounding rounding);
+
+}  // namespace perigee::avx512bf16
