@@ -21,7 +21,8 @@ void register_verify_goldens(const CommandGroups& groups, int& exit_code) {
   CLI::App* command = groups.verify->add_subcommand("goldens", "Compare the forward pass with golden folders");
   command->add_option("dir", arguments->directory, "A golden folder, or a folder of them")->required();
   command->add_option("--path", arguments->path, "Activations: f32 or bf16")->check(CLI::IsMember({"f32", "bf16"}));
-  command->add_option("--isa", arguments->isa, "scalar, avx2, avx512, avx512bf16 or amx (default: PERIGEE_ISA or the best)");
+  command->add_option("--isa", arguments->isa,
+                      "scalar, avx2, avx512, avx512bf16 or amx (default: PERIGEE_ISA or the best)");
   command->add_option("--threads", arguments->threads, "Threads (default: one a core)")->check(CLI::Range(0, 1024));
   command->add_flag("--json", arguments->json, "Machine-readable report");
   command->callback([arguments, &exit_code] {

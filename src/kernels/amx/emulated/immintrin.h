@@ -1,6 +1,6 @@
 // AMX tiles, and the AVX-512 instructions that only this folder's sources use, as loops; the rest comes from
-// avx512bf16/emulated and avx512/emulated, which stand next in the search order. Arithmetic of a tile product as Intel's manual gives it: even
-// and odd columns in chains of their own, subnormals as zero.
+// avx512bf16/emulated and avx512/emulated, which stand next in the search order. Arithmetic of a tile product as
+// Intel's manual gives it: even and odd columns in chains of their own, subnormals as zero.
 #pragma once
 #pragma GCC system_header  // include_next is an extension
 
