@@ -13,6 +13,8 @@ static constexpr std::int64_t kStep = 32;
 static constexpr std::int64_t kBlock = 1024;
 static constexpr int kTileRows = 2;
 static constexpr int kTileTokens = 6;
+// Tokens up to which the rows of a panel lie far apart: always, which was faster for any number of them.
+static constexpr std::int64_t kFarTokens = std::int64_t{1} << 40;
 
 // Columns [0, n) of x in the lane order of `w`, zeros up to the next multiple of 32.
 void pack(const Matrix& w, const float* x, std::int64_t n, float* out);

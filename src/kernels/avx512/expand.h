@@ -12,6 +12,8 @@ static constexpr std::int64_t kStep = 64;
 static constexpr std::int64_t kBlock = 1024;
 static constexpr int kTileRows = 4;
 static constexpr int kTileTokens = 6;
+// Tokens up to which the rows of a panel lie far apart (panel_rows.inl).
+static constexpr std::int64_t kFarTokens = 16;
 
 void pack(const Matrix& w, const float* x, std::int64_t n, float* out);
 void expand(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t n, float* out);

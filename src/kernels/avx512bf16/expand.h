@@ -11,6 +11,8 @@ static constexpr std::int64_t kStep = 128;
 static constexpr std::int64_t kBlock = 1024;
 static constexpr int kTileRows = 4;
 static constexpr int kTileTokens = 6;
+// Tokens up to which the rows of a panel lie far apart (panel_rows.inl).
+static constexpr std::int64_t kFarTokens = 16;
 
 // Columns [0, n) of x, which holds bf16 values, zeros up to the next multiple of 128.
 void pack(const Matrix& w, const float* x, std::int64_t n, Element* out);

@@ -146,11 +146,13 @@ std::int64_t whole_tiles(std::int64_t rows) {
   return (rows + kTileRows - 1) / kTileRows * kTileRows;
 }
 
-// Between the output and the sums of a panel.
+// Between the output and the sums of a panel: four rows at a time where they are neighbours in y.
 void load_sums(const Output& out, std::int64_t token, const PanelRows& rows, const PanelSums& sums) {
+  const std::int64_t together = kTileRows == 4 && rows.apart == 1 ? rows.count / 4 * 4 : 0;
   for (std::int64_t t = 0; t < sums.tokens; ++t) {
     const float* y = out.y + (token + t) * out.stride + rows.first;
-    for (std::int64_t r = 0; r < rows.count; ++r) *sums.at(r, t) = y[r * rows.apart];
+    for (std::int64_t r = 0; r < together; r += 4) _mm_storeu_ps(sums.at(r, t), _mm_loadu_ps(y + r));
+    for (std::int64_t r = together; r < rows.count; ++r) *sums.at(r, t) = y[r * rows.apart];
   }
 }
 void store_sums(const Output& out, std::int64_t token, const PanelRows& rows, bool last, const PanelSums& sums) {
@@ -159,9 +161,11 @@ void store_sums(const Output& out, std::int64_t token, const PanelRows& rows, bo
     for_lanes(size,
               [&](std::int64_t i, std::int64_t n) { store_n(sums.data + i, n, round_bf16(load_n(sums.data + i, n))); });
   }
+  const std::int64_t together = kTileRows == 4 && rows.apart == 1 ? rows.count / 4 * 4 : 0;
   for (std::int64_t t = 0; t < sums.tokens; ++t) {
     float* y = out.y + (token + t) * out.stride + rows.first;
-    for (std::int64_t r = 0; r < rows.count; ++r) y[r * rows.apart] = *sums.at(r, t);
+    for (std::int64_t r = 0; r < together; r += 4) _mm_storeu_ps(y + r, _mm_loadu_ps(sums.at(r, t)));
+    for (std::int64_t r = together; r < rows.count; ++r) y[r * rows.apart] = *sums.at(r, t);
   }
 }
 
@@ -206,7 +210,7 @@ void many_tokens(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, 
                packed + ((k - begin) / kBlock * chunk_size + t) * kStride);
         }
       }
-      for_panels(row_begin, row_end, true, [&](const PanelRows& rows) {
+      for_panels(row_begin, row_end, tokens <= kFarTokens, [&](const PanelRows& rows) {
         if (begin > 0) load_sums(out, chunk, rows, sums);
         for (std::int64_t k = begin; k < end; k += kBlock) {
           const std::int64_t columns = end - k < kBlock ? end - k : kBlock;
