@@ -29,6 +29,17 @@ static inline Words load_once(const Element* from) {
   return value;
 }
 
+// Two neighbouring columns in every lane.
+static inline Words broadcast_pair(const Element* from) {
+  std::int32_t pair;
+  __builtin_memcpy(&pair, from, 4);
+  Words value = _mm512_set1_epi32(pair);
+#ifndef PERIGEE_EMULATED
+  asm("" : "+v"(value));
+#endif
+  return value;
+}
+
 // Lane i: sum + a[2i + 1] b[2i + 1] + a[2i] b[2i], each product added as by a fused multiply-add; subnormals are zero.
 static inline Vec multiply_add(Words a, Words b, Vec sum) {
   return _mm512_dpbf16_ps(sum, __builtin_bit_cast(__m512bh, a), __builtin_bit_cast(__m512bh, b));
