@@ -1,5 +1,6 @@
-// Scores of the DSA indexer (spec 4.2), lanes along keys, as wide/index.inl, with two columns a lane: 48 keys are
-// transposed by pairs into L1 once and meet all heads of all queries. Bound by products: heads dim multiply-adds a key.
+// Scores of the DSA indexer (spec 4.2), lanes along heads: the queries are transposed by pairs of columns once, keys
+// are broadcast from where they lie. ReLU, head weights and the sum over vectors of heads stay in registers. Bound by
+// products: heads dim multiply-adds a key; 48 keys on, the next ones come from memory.
 #include "kernels/avx512/slots.h"
 #include "kernels/avx512bf16/slots.h"
 #include "kernels/avx512bf16/transpose.h"
@@ -9,59 +10,60 @@
 namespace perigee::avx512bf16 {
 namespace {
 
-constexpr int kVectors = 3;
-constexpr std::int64_t kKeys = kVectors * kLanes;
+constexpr int kKeys = 8;
+constexpr std::int64_t kAhead = 48;
 
-// Pairs of columns [0, 32 vectors) of up to kKeys keys from `begin`: out[pair][key]. Missing keys and columns are zero.
-void transpose_keys(const PagedRows& keys, std::int64_t begin, std::int64_t count, std::int64_t vectors, Element* out) {
-  for (std::int64_t group = 0; group < kKeys; group += kLanes) {
-    for (std::int64_t v = 0; v < vectors; ++v) {
-      const std::int64_t columns = keys.row - 32 * v;
+// One query. pairs: [dim / 2][groups][16 heads][2 columns]; weights: [groups][16]; heads that are not there are zero.
+struct PackedQuery {
+  Element* pairs;
+  float* weights;
+};
+
+void pack_query(const float* q, const float* w, std::int64_t heads, std::int64_t dim, std::int64_t groups,
+                const PackedQuery& out) {
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const std::int64_t first = g * kLanes;
+    const std::int64_t count = heads - first < kLanes ? heads - first : kLanes;
+    store(out.weights + first, load_n(w + first, count));
+    for (std::int64_t d = 0; d < dim; d += 32) {
       Words rows[kLanes];
-      for (std::int64_t i = 0; i < kLanes; ++i) {
-        rows[i] = _mm512_set1_epi32(0);
-        if (group + i >= count) continue;
-        const std::byte* from = key_row(keys, begin + group + i) + 64 * v;
-        if (columns >= 32) {
-          rows[i] = _mm512_loadu_si512(from);
-        } else {
-          alignas(64) Element part[32] = {};
-          __builtin_memcpy(part, from, static_cast<std::size_t>(2 * columns));
-          rows[i] = load_words(part);
-        }
+      for (std::int64_t h = 0; h < kLanes; ++h) {
+        rows[h] = h < count ? upper_words(q + (first + h) * dim + d, dim - d) : _mm512_set1_epi32(0);
       }
       transpose(rows);
-      for (std::int64_t p = 0; p < kLanes; ++p) store_words(out + 2 * ((kLanes * v + p) * kKeys + group), rows[p]);
+      const std::int64_t pairs = dim - d < 32 ? (dim - d) / 2 : kLanes;
+      for (std::int64_t p = 0; p < pairs; ++p) store_words(out.pairs + ((d / 2 + p) * groups + g) * 32, rows[p]);
     }
   }
 }
 
-template <int kHeads>
-inline void add_heads(const Element* q, std::int64_t stride, const float* w, const Element* keys, Vec* scores) {
-  Vec acc[kHeads][kVectors];
-#pragma GCC unroll 4
-  for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) acc[h][v] = zero();
+// Adds kGroups vectors of heads to the scores of kKeys keys.
+template <int kGroups>
+inline void add_heads(const std::byte* const* keys, std::int64_t dim, const Element* q, std::int64_t stride,
+                      const float* weights, Vec* scores) {
+  Vec acc[kKeys][kGroups];
+#pragma GCC unroll 8
+  for (int k = 0; k < kKeys; ++k) {
+#pragma GCC unroll 2
+    for (int g = 0; g < kGroups; ++g) acc[k][g] = zero();
   }
-  for (std::int64_t d = 0; d < stride; d += 2) {
-    Words key[kVectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) key[v] = load_once(keys + d * kKeys + 2 * v * kLanes);
-#pragma GCC unroll 4
-    for (int h = 0; h < kHeads; ++h) {
-      const Words query = broadcast_pair(q + h * stride + d);
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) acc[h][v] = multiply_add(query, key[v], acc[h][v]);
+  for (std::int64_t d = 0; d < dim; d += 2, q += stride) {
+    Words heads[kGroups];
+#pragma GCC unroll 2
+    for (int g = 0; g < kGroups; ++g) heads[g] = load_once(q + 32 * g);
+#pragma GCC unroll 8
+    for (int k = 0; k < kKeys; ++k) {
+      const Words key = broadcast_pair(keys[k] + 2 * d);
+#pragma GCC unroll 2
+      for (int g = 0; g < kGroups; ++g) acc[k][g] = multiply_add(heads[g], key, acc[k][g]);
     }
   }
-#pragma GCC unroll 4
-  for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      // max(zero, NaN) is NaN in this operand order: a damaged key must not look like a low score.
-      scores[v] = fma(all(w[h]), larger(zero(), acc[h][v]), scores[v]);
-    }
+#pragma GCC unroll 2
+  for (int g = 0; g < kGroups; ++g) {
+    const Vec weight = load(weights + g * kLanes);
+    // max(zero, NaN) is NaN in this operand order: a damaged key must not look like a low score.
+#pragma GCC unroll 8
+    for (int k = 0; k < kKeys; ++k) scores[k] = fma(weight, larger(zero(), acc[k][g]), scores[k]);
   }
 }
 
@@ -69,38 +71,42 @@ inline void add_heads(const Element* q, std::int64_t stride, const float* w, con
 
 void index_scores(const IndexQueries& queries, const PagedRows& keys, std::int64_t begin, std::int64_t end,
                   float* scores, std::int64_t scores_stride) {
-  if (keys.format == KeyFormat::kF32) return avx512::index_scores(queries, keys, begin, end, scores, scores_stride);
-  const std::int64_t vectors = (keys.row + 31) / 32;
-  const std::int64_t stride = 32 * vectors;
-  auto* packed = reinterpret_cast<Element*>(scratch(Scratch::kQueries, queries.count * queries.heads * stride / 2));
-  for (std::int64_t i = 0; i < queries.count * queries.heads; ++i) {
-    const float* q = queries.q + i / queries.heads * queries.q_stride + i % queries.heads * keys.row;
-    for (std::int64_t d = 0; d < stride; d += 32)
-      store_words(packed + i * stride + d, upper_words(q + d, keys.row - d));
+  const std::int64_t dim = keys.row;
+  if (keys.format == KeyFormat::kF32 || dim % 2 != 0) {
+    return avx512::index_scores(queries, keys, begin, end, scores, scores_stride);
   }
-  auto* block = reinterpret_cast<Element*>(scratch(Scratch::kKeys, stride / 2 * kKeys));
-  const std::int64_t fetched = (kKeys * 4 + queries.heads - 1) / queries.heads;  // keys for each four heads
+  const std::int64_t groups = (queries.heads + kLanes - 1) / kLanes;
+  const std::int64_t query_floats = (dim / 2 + 1) * groups * kLanes;
+  float* memory = scratch(Scratch::kQueries, queries.count * query_floats);
+  const auto packed = [=](std::int64_t i) {
+    float* at = memory + i * query_floats;
+    return PackedQuery{reinterpret_cast<Element*>(at), at + dim / 2 * groups * kLanes};
+  };
+  for (std::int64_t i = 0; i < queries.count; ++i) {
+    pack_query(queries.q + i * queries.q_stride, queries.w + i * queries.w_stride, queries.heads, dim, groups,
+               packed(i));
+  }
   for (std::int64_t s = begin; s < end; s += kKeys) {
     const std::int64_t count = end - s < kKeys ? end - s : kKeys;
-    transpose_keys(keys, s, count, vectors, block);
+    const std::byte* rows[kKeys];
+    for (std::int64_t k = 0; k < kKeys; ++k) {
+      rows[k] = key_row(keys, s + (k < count ? k : count - 1));
+      if (s + k + kAhead < end) fetch_to_l2(key_row(keys, s + k + kAhead), 2 * dim);
+    }
     for (std::int64_t i = 0; i < queries.count; ++i) {
-      const Element* q = packed + i * queries.heads * stride;
-      const float* w = queries.w + i * queries.w_stride;
-      Vec sums[kVectors] = {zero(), zero(), zero()};
-      std::int64_t h = 0;
-      for (; h + 4 <= queries.heads; h += 4) {
-        add_heads<4>(q + h * stride, stride, w + h, block, sums);
-        const std::int64_t next = s + kKeys + h / 4 * fetched;
-        for (std::int64_t key = next; i == 0 && key < next + fetched && key < end; ++key) {
-          fetch_to_l2(key_row(keys, key), 2 * keys.row);
-        }
+      const PackedQuery query = packed(i);
+      Vec sums[kKeys];
+#pragma GCC unroll 8
+      for (int k = 0; k < kKeys; ++k) sums[k] = zero();
+      std::int64_t g = 0;
+      for (; g + 2 <= groups; g += 2) {
+        add_heads<2>(rows, dim, query.pairs + g * 32, groups * 32, query.weights + g * kLanes, sums);
       }
-      for (; h < queries.heads; ++h) add_heads<1>(q + h * stride, stride, w + h, block, sums);
-      float* out = scores + i * scores_stride + (s - begin);
-      for (int v = 0; v < kVectors; ++v) {
-        const std::int64_t lanes = count - v * kLanes;
-        if (lanes > 0) store_n(out + v * kLanes, lanes < kLanes ? lanes : kLanes, sums[v]);
-      }
+      if (g < groups) add_heads<1>(rows, dim, query.pairs + g * 32, groups * 32, query.weights + g * kLanes, sums);
+      alignas(16) float values[kKeys];
+      _mm_store_ps(values, sum_lanes(sums[0], sums[1], sums[2], sums[3]));
+      _mm_store_ps(values + 4, sum_lanes(sums[4], sums[5], sums[6], sums[7]));
+      for (std::int64_t k = 0; k < count; ++k) scores[i * scores_stride + s - begin + k] = values[k];
     }
   }
 }

@@ -30,7 +30,7 @@ static inline Words load_once(const Element* from) {
 }
 
 // Two neighbouring columns in every lane.
-static inline Words broadcast_pair(const Element* from) {
+static inline Words broadcast_pair(const std::byte* from) {
   std::int32_t pair;
   __builtin_memcpy(&pair, from, 4);
   Words value = _mm512_set1_epi32(pair);
