@@ -1,9 +1,8 @@
-// Scores of the DSA indexer (spec 4.2), lanes along heads: the queries are transposed by pairs of columns once, keys
-// are broadcast from where they lie. ReLU, head weights and the sum over vectors of heads stay in registers. Bound by
-// products: heads dim multiply-adds a key; 48 keys on, the next ones come from memory.
+// Scores of the DSA indexer (spec 4.2), lanes along heads. ReLU, head weights and the sum over vectors of heads stay in
+// registers. Bound by products: heads dim multiply-adds a key; 48 keys on, the next ones come from memory.
 #include "kernels/avx512/slots.h"
+#include "kernels/avx512bf16/heads.h"
 #include "kernels/avx512bf16/slots.h"
-#include "kernels/avx512bf16/transpose.h"
 #include "kernels/wide/fetch.inl"
 #include "kernels/wide/key_rows.inl"
 
@@ -13,27 +12,16 @@ namespace {
 constexpr int kKeys = 8;
 constexpr std::int64_t kAhead = 48;
 
-// One query. pairs: [dim / 2][groups][16 heads][2 columns]; weights: [groups][16]; heads that are not there are zero.
+// One query. pairs as pack_heads makes them; weights: [groups][16], zero for heads that are not there.
 struct PackedQuery {
   Element* pairs;
   float* weights;
 };
 
-void pack_query(const float* q, const float* w, std::int64_t heads, std::int64_t dim, std::int64_t groups,
-                const PackedQuery& out) {
-  for (std::int64_t g = 0; g < groups; ++g) {
-    const std::int64_t first = g * kLanes;
-    const std::int64_t count = heads - first < kLanes ? heads - first : kLanes;
-    store(out.weights + first, load_n(w + first, count));
-    for (std::int64_t d = 0; d < dim; d += 32) {
-      Words rows[kLanes];
-      for (std::int64_t h = 0; h < kLanes; ++h) {
-        rows[h] = h < count ? upper_words(q + (first + h) * dim + d, dim - d) : _mm512_set1_epi32(0);
-      }
-      transpose(rows);
-      const std::int64_t pairs = dim - d < 32 ? (dim - d) / 2 : kLanes;
-      for (std::int64_t p = 0; p < pairs; ++p) store_words(out.pairs + ((d / 2 + p) * groups + g) * 32, rows[p]);
-    }
+void pack_query(const float* q, const float* w, std::int64_t heads, std::int64_t dim, const PackedQuery& out) {
+  pack_heads(q, heads, dim, out.pairs);
+  for (std::int64_t first = 0; first < heads; first += kLanes) {
+    store(out.weights + first, load_n(w + first, heads - first < kLanes ? heads - first : kLanes));
   }
 }
 
@@ -42,22 +30,7 @@ template <int kGroups>
 inline void add_heads(const std::byte* const* keys, std::int64_t dim, const Element* q, std::int64_t stride,
                       const float* weights, Vec* scores) {
   Vec acc[kKeys][kGroups];
-#pragma GCC unroll 8
-  for (int k = 0; k < kKeys; ++k) {
-#pragma GCC unroll 2
-    for (int g = 0; g < kGroups; ++g) acc[k][g] = zero();
-  }
-  for (std::int64_t d = 0; d < dim; d += 2, q += stride) {
-    Words heads[kGroups];
-#pragma GCC unroll 2
-    for (int g = 0; g < kGroups; ++g) heads[g] = load_once(q + 32 * g);
-#pragma GCC unroll 8
-    for (int k = 0; k < kKeys; ++k) {
-      const Words key = broadcast_pair(keys[k] + 2 * d);
-#pragma GCC unroll 2
-      for (int g = 0; g < kGroups; ++g) acc[k][g] = multiply_add(heads[g], key, acc[k][g]);
-    }
-  }
+  dot_heads(keys, dim, q, stride, acc);
 #pragma GCC unroll 2
   for (int g = 0; g < kGroups; ++g) {
     const Vec weight = load(weights + g * kLanes);
@@ -75,7 +48,7 @@ void index_scores(const IndexQueries& queries, const PagedRows& keys, std::int64
   if (keys.format == KeyFormat::kF32 || dim % 2 != 0) {
     return avx512::index_scores(queries, keys, begin, end, scores, scores_stride);
   }
-  const std::int64_t groups = (queries.heads + kLanes - 1) / kLanes;
+  const std::int64_t groups = head_groups(queries.heads);
   const std::int64_t query_floats = (dim / 2 + 1) * groups * kLanes;
   float* memory = scratch(Scratch::kQueries, queries.count * query_floats);
   const auto packed = [=](std::int64_t i) {
@@ -83,8 +56,7 @@ void index_scores(const IndexQueries& queries, const PagedRows& keys, std::int64
     return PackedQuery{reinterpret_cast<Element*>(at), at + dim / 2 * groups * kLanes};
   };
   for (std::int64_t i = 0; i < queries.count; ++i) {
-    pack_query(queries.q + i * queries.q_stride, queries.w + i * queries.w_stride, queries.heads, dim, groups,
-               packed(i));
+    pack_query(queries.q + i * queries.q_stride, queries.w + i * queries.w_stride, queries.heads, dim, packed(i));
   }
   for (std::int64_t s = begin; s < end; s += kKeys) {
     const std::int64_t count = end - s < kKeys ? end - s : kKeys;

@@ -8,6 +8,7 @@ const Kernels& avx512bf16_kernels() {
     Kernels table = avx512_kernels();
     table.isa = "avx512bf16";
     table.gemm_bf16 = avx512bf16::gemm_bf16;
+    table.mla_segment = avx512bf16::mla_segment;
     table.index_scores = avx512bf16::index_scores;
     return table;
   }();

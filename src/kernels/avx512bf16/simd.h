@@ -29,6 +29,11 @@ static inline Words load_once(const Element* from) {
   return value;
 }
 
+// The first `count` elements, zeros behind them.
+static inline Words load_words_part(const Element* from, std::int64_t count) {
+  return _mm512_maskz_loadu_epi16(static_cast<__mmask32>((std::uint64_t{1} << count) - 1), from);
+}
+
 // Two neighbouring columns in every lane.
 static inline Words broadcast_pair(const std::byte* from) {
   std::int32_t pair;
@@ -38,6 +43,26 @@ static inline Words broadcast_pair(const std::byte* from) {
   asm("" : "+v"(value));
 #endif
   return value;
+}
+
+// The bf16 in even and in odd columns as floats.
+static inline Vec even_columns(Words words) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+}
+static inline Vec odd_columns(Words words) {
+  return _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
+}
+// 32 floats in the order of the columns, apart as the two functions above take them apart, and together again.
+static inline void part_columns(Vec low, Vec high, Vec* even, Vec* odd) {
+  *even =
+      _mm512_permutex2var_ps(low, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), high);
+  *odd =
+      _mm512_permutex2var_ps(low, _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31), high);
+}
+static inline void join_columns(Vec even, Vec odd, Vec* low, Vec* high) {
+  *low = _mm512_permutex2var_ps(even, _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), odd);
+  *high = _mm512_permutex2var_ps(even, _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31),
+                                 odd);
 }
 
 // Lane i: sum + a[2i + 1] b[2i + 1] + a[2i] b[2i], each product added as by a fused multiply-add; subnormals are zero.

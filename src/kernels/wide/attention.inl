@@ -4,25 +4,11 @@
 // gemm.cc (4 keys x 3 heads, lanes along the row); values use 4 heads x 3 vectors, lanes along the latent, keys
 // ascending. A query's arithmetic depends on its own list only: a tile merely shares the expanded block. Bound by FMA:
 // 2 (kv + rope) + 2 kv flops a head and key.
+#include "kernels/wide/key_lists.inl"
 #include "kernels/wide/key_rows.inl"
 
 namespace perigee::PERIGEE_PATH {
 namespace {
-
-constexpr std::int64_t kBlockKeys = 64;
-
-struct Range {
-  std::int64_t first;
-  std::int64_t last;
-};
-
-// The segment's entries of the query's key list.
-Range entries_of(const MlaQuery& query, std::int64_t segment) {
-  const std::int64_t begin = segment * kAttentionSegment;
-  const std::int64_t end = begin + kAttentionSegment;
-  const std::int64_t entries = query.selected == nullptr ? query.keys : query.selected_count;
-  return {begin < entries ? begin : entries, end < entries ? end : entries};
-}
 
 void expand_key(const std::byte* from, KeyFormat format, std::int64_t n, float* out) {
   std::int64_t i = 0;
@@ -193,14 +179,6 @@ const float* padded_queries(const MlaShape& shape, const float* q, std::int64_t 
   return padded;
 }
 
-void begin(const MlaShape& shape, const MlaPartial& partial) {
-  for (std::int64_t h = 0; h < shape.heads; ++h) {
-    partial.m[h] = -__builtin_inff();
-    partial.l[h] = 0;
-  }
-  for (std::int64_t i = 0; i < shape.heads * shape.kv; ++i) partial.acc[i] = 0;
-}
-
 }  // namespace
 
 void mla_segment(const MlaShape& shape, const PagedRows& keys, std::span<const MlaQuery> queries, std::int64_t segment,
@@ -209,7 +187,7 @@ void mla_segment(const MlaShape& shape, const PagedRows& keys, std::span<const M
   const std::int64_t stride = (width + kLanes - 1) / kLanes * kLanes;
   const auto count = static_cast<std::int64_t>(queries.size());
   float* block = scratch(Scratch::kKeys, kBlockKeys * stride);
-  for (std::int64_t i = 0; i < count; ++i) begin(shape, partials.data()[i]);
+  for (std::int64_t i = 0; i < count; ++i) begin_partial(shape, partials.data()[i]);
 
   std::int64_t dense_end = 0;
   for (std::int64_t i = 0; i < count; ++i) {

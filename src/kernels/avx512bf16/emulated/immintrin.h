@@ -41,6 +41,16 @@ inline float flushed(float x) {
   return std::fabs(x) < FLT_MIN ? std::copysign(0.0F, x) : x;
 }
 
+using Mask32 = std::uint32_t;
+inline Ints maskz_load_words(Mask32 mask, const void* from) {
+  Words out;
+  for (int i = 0; i < 32; ++i) {
+    out.v[i] = 0;
+    if (((mask >> i) & 1U) != 0) std::memcpy(&out.v[i], static_cast<const char*>(from) + 2 * i, 2);
+  }
+  return bits<Ints>(out);
+}
+
 // As Intel's manual gives it, and as AMD's Zen 5 computes it: the odd element first, each product fused with its
 // addition, subnormals as zero.
 inline float word(std::uint32_t pair, int which) {
@@ -58,6 +68,8 @@ inline Floats dot_bf16(Floats sum, Ints a, Ints b) {
 #define __m512bh perigee::emulated::Ints
 #define _mm512_dpbf16_ps perigee::emulated::dot_bf16
 #define _mm512_cvtepu8_epi32 perigee::emulated::widen_bytes
+#define __mmask32 perigee::emulated::Mask32
+#define _mm512_maskz_loadu_epi16 perigee::emulated::maskz_load_words
 #define _mm512_permutexvar_epi16 perigee::emulated::permute_words
 #define _mm512_permutex2var_epi16 perigee::emulated::permute_words2
 #define _mm512_or_si512 perigee::emulated::or_i

@@ -1,0 +1,225 @@
+// Absorbed MLA over pages (spec 3.2) as products over heads, key rows read where they lie, in blocks of 64 list
+// entries.
+//
+// Scores: lanes along heads, exact bf16 products. Softmax: one head a lane, keys ascending. Values: fp32 shares by the
+// bf16 latent, decoded between the multiply-adds (tiles of 6 heads x 64 columns), keys ascending. A query's arithmetic
+// depends on its own list only: a tile of queries merely finds the rows of a block in L2. Bound a head and key: (kv +
+// rope) multiply-adds at the bf16 peak and kv at the FMA peak.
+#include <type_traits>
+
+#include "kernels/avx512/slots.h"
+#include "kernels/avx512bf16/heads.h"
+#include "kernels/avx512bf16/slots.h"
+#include "kernels/wide/fetch.inl"
+#include "kernels/wide/key_lists.inl"
+#include "kernels/wide/key_rows.inl"
+
+namespace perigee::avx512bf16 {
+namespace {
+
+// Rows of one block of a key list; behind the last one it is repeated, so that tiles of keys are always whole.
+struct Block {
+  const std::byte* rows[kBlockKeys];
+  std::int64_t count = 0;
+
+  Block(const PagedRows& keys, const std::int32_t* selected, std::int64_t first, std::int64_t last) {
+    if (first >= last) return;
+    count = last - first < kBlockKeys ? last - first : kBlockKeys;
+    for (std::int64_t j = 0; j < count; ++j) {
+      rows[j] = key_row(keys, selected == nullptr ? first + j : selected[first + j]);
+    }
+    for (std::int64_t j = count; j < kBlockKeys; ++j) rows[j] = rows[count - 1];
+  }
+};
+
+// scores[j * stride + h] for the first `count` keys; the rows of `next`, if any, come into L2 meanwhile.
+template <int kKeys, int kGroups>
+inline void score(const Block& block, std::int64_t count, const Block* next, std::int64_t width, const Element* pairs,
+                  std::int64_t stride, float* scores) {
+  for (std::int64_t j = 0; j < count; j += kKeys) {
+    for (std::int64_t k = j; next != nullptr && k < j + kKeys && k < next->count; ++k) {
+      fetch_to_l2(next->rows[k], 2 * width);
+    }
+    Vec acc[kKeys][kGroups];
+    dot_heads(block.rows + j, width, pairs, 2 * stride, acc);
+#pragma GCC unroll 16
+    for (int k = 0; k < kKeys; ++k) {
+#pragma GCC unroll 2
+      for (int g = 0; g < kGroups; ++g) store(scores + (j + k) * stride + g * kLanes, acc[k][g]);
+    }
+  }
+}
+
+// Online softmax of up to sixteen heads over one block: turns scores into shares and rescales the running sums.
+inline void soften(float* scores, std::int64_t stride, std::int64_t count, float scale, std::int64_t heads, float* m,
+                   float* l, float* acc, std::int64_t kv) {
+  Vec maxima = all(-__builtin_inff());
+  for (std::int64_t j = 0; j < count; ++j) {
+    const Vec score = times(load(scores + j * stride), all(scale));
+    store(scores + j * stride, score);
+    maxima = larger(maxima, score);
+  }
+  const Vec old = load_n(m, heads);
+  const Vec raised = larger(old, maxima);
+  Vec sum = zero();
+  for (std::int64_t j = 0; j < count; ++j) {
+    const Vec share = exp(minus(load(scores + j * stride), raised));
+    store(scores + j * stride, share);
+    sum = plus(sum, share);
+  }
+  const Vec keep = exp(minus(old, raised));
+  store_n(l, heads, plus(times(load_n(l, heads), keep), sum));
+  store_n(m, heads, raised);
+  alignas(64) float keeps[kLanes];
+  store(keeps, keep);
+  for (std::int64_t h = 0; h < heads; ++h) {
+    if (keeps[h] == 1.0F) continue;
+    float* row = acc + h * kv;
+    for_lanes(kv, [=](std::int64_t i, std::int64_t lanes) {
+      store_n(row + i, lanes, times(load_n(row + i, lanes), all(keeps[h])));
+    });
+  }
+}
+
+// acc[h][0..32 kVectors) += sum_j shares[j][h] row_j[..] over `count` rows, ascending; `columns` of them are there.
+template <int kHeads, int kVectors, bool kWhole>
+inline void value_tile(const std::byte* const* rows, std::int64_t at, std::int64_t columns, std::int64_t count,
+                       const float* shares, std::int64_t stride, float* acc, std::int64_t acc_stride) {
+  const std::int64_t low = kWhole || columns > kLanes ? kLanes : columns;
+  const std::int64_t high = kWhole ? kLanes : columns - low;
+  Vec even[kHeads][kVectors];
+  Vec odd[kHeads][kVectors];
+#pragma GCC unroll 6
+  for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+      const float* from = acc + h * acc_stride + 32 * v;
+      part_columns(load_n(from, low), load_n(from + kLanes, high), &even[h][v], &odd[h][v]);
+    }
+  }
+  for (std::int64_t j = 0; j < count; ++j) {
+    const auto* row = reinterpret_cast<const Element*>(rows[j] + 2 * at);
+    Vec even_row[kVectors];
+    Vec odd_row[kVectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+      const Words words = kWhole ? load_once(row + 32 * v) : load_words_part(row, columns);
+      even_row[v] = even_columns(words);
+      odd_row[v] = odd_columns(words);
+    }
+#pragma GCC unroll 6
+    for (int h = 0; h < kHeads; ++h) {
+      const Vec share = broadcast_once(shares + j * stride + h);
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) {
+        even[h][v] = fma(share, even_row[v], even[h][v]);
+        odd[h][v] = fma(share, odd_row[v], odd[h][v]);
+      }
+    }
+  }
+#pragma GCC unroll 6
+  for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+      Vec first;
+      Vec second;
+      join_columns(even[h][v], odd[h][v], &first, &second);
+      float* to = acc + h * acc_stride + 32 * v;
+      store_n(to, low, first);
+      store_n(to + kLanes, high, second);
+    }
+  }
+}
+
+template <int kVectors, bool kWhole>
+inline void value_strip(const Block& block, std::int64_t at, std::int64_t columns, std::int64_t count,
+                        const float* shares, std::int64_t stride, std::int64_t heads, float* acc, std::int64_t kv) {
+  std::int64_t h = 0;
+  const auto tile = [&](auto heads_of_tile) {
+    value_tile<decltype(heads_of_tile)::value, kVectors, kWhole>(block.rows, at, columns, count, shares + h, stride,
+                                                                 acc + h * kv + at, kv);
+    h += decltype(heads_of_tile)::value;
+  };
+  // Never fewer than four at the end where four and four do: 16 are 6, 6 and 4.
+  while (heads - h >= 6 && heads - h != 8) tile(std::integral_constant<int, 6>{});
+  while (heads - h >= 4) tile(std::integral_constant<int, 4>{});
+  while (heads - h > 0) tile(std::integral_constant<int, 1>{});
+}
+
+void add_values(const Block& block, std::int64_t count, const float* shares, std::int64_t stride, std::int64_t heads,
+                std::int64_t kv, float* acc) {
+  std::int64_t at = 0;
+  for (; at + 64 <= kv; at += 64) value_strip<2, true>(block, at, 64, count, shares, stride, heads, acc, kv);
+  for (; at + 32 <= kv; at += 32) value_strip<1, true>(block, at, 32, count, shares, stride, heads, acc, kv);
+  if (at < kv) value_strip<1, false>(block, at, kv - at, count, shares, stride, heads, acc, kv);
+}
+
+// One query and the first `count` keys of a block; `next` as above.
+void attend(const MlaShape& shape, const Block& block, std::int64_t count, const Block* next, const Element* pairs,
+            const MlaPartial& partial) {
+  const std::int64_t groups = head_groups(shape.heads);
+  const std::int64_t stride = groups * kLanes;
+  const std::int64_t width = shape.kv + shape.rope;
+  float* scores = scratch(Scratch::kScores, kBlockKeys * stride);
+  std::int64_t g = 0;
+  for (; g + 2 <= groups; g += 2) {
+    score<8, 2>(block, count, g == 0 ? next : nullptr, width, pairs + 32 * g, stride, scores + kLanes * g);
+  }
+  if (g < groups)
+    score<16, 1>(block, count, g == 0 ? next : nullptr, width, pairs + 32 * g, stride, scores + kLanes * g);
+  for (std::int64_t h = 0; h < shape.heads; h += kLanes) {
+    soften(scores + h, stride, count, shape.scale, shape.heads - h < kLanes ? shape.heads - h : kLanes, partial.m + h,
+           partial.l + h, partial.acc + h * shape.kv, shape.kv);
+  }
+  add_values(block, count, scores, stride, shape.heads, shape.kv, partial.acc);
+}
+
+}  // namespace
+
+void mla_segment(const MlaShape& shape, const PagedRows& keys, std::span<const MlaQuery> queries, std::int64_t segment,
+                 std::span<const MlaPartial> partials) {
+  const std::int64_t width = shape.kv + shape.rope;
+  if (keys.format == KeyFormat::kF32 || width % 2 != 0) {
+    return avx512::mla_segment(shape, keys, queries, segment, partials);
+  }
+  const std::size_t count = queries.size();
+  const std::int64_t query_elements = width * head_groups(shape.heads) * kLanes;
+  auto* memory =
+      reinterpret_cast<Element*>(scratch(Scratch::kQueries, static_cast<std::int64_t>(count) * (query_elements / 2)));
+  const auto pairs = [=](std::size_t i) { return memory + static_cast<std::int64_t>(i) * query_elements; };
+  std::int64_t dense_end = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const MlaQuery& query = queries[i];
+    const Range range = entries_of(query, segment);
+    begin_partial(shape, partials[i]);
+    pack_heads(query.q, shape.heads, width, pairs(i));
+    if (query.selected == nullptr) {
+      if (range.last > dense_end) dense_end = range.last;
+      continue;
+    }
+    Block next(keys, query.selected, range.first, range.last);
+    for (std::int64_t first = range.first; first < range.last; first += kBlockKeys) {
+      const Block block = next;
+      next = Block(keys, query.selected, first + kBlockKeys, range.last);
+      attend(shape, block, block.count, &next, pairs(i), partials[i]);
+    }
+  }
+  const std::int64_t begin = segment * kAttentionSegment;
+  if (begin >= dense_end) return;
+  Block next(keys, nullptr, begin, dense_end);
+  for (std::int64_t first = begin; first < dense_end; first += kBlockKeys) {
+    const Block block = next;
+    next = Block(keys, nullptr, first + kBlockKeys, dense_end);
+    const Block* to_fetch = &next;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (queries[i].selected != nullptr) continue;
+      const Range range = entries_of(queries[i], segment);
+      const std::int64_t keys_here = range.last - first < kBlockKeys ? range.last - first : kBlockKeys;
+      if (keys_here <= 0) continue;
+      attend(shape, block, keys_here, to_fetch, pairs(i), partials[i]);
+      to_fetch = nullptr;
+    }
+  }
+}
+
+}  // namespace perigee::avx512bf16
