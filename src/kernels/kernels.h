@@ -27,7 +27,8 @@ enum class Rounding : std::uint8_t { kNone, kBf16 };
 enum class NormRounding : std::uint8_t { kNone, kOnce, kTwice };
 
 // Rows of the paged latent and index-key caches: pages of 64 tokens. Page i holds its 64 rows of `row` elements at
-// pages[i] + offset (one page serves all layers; the offset is this layer's part of it).
+// pages[i] + offset (one page serves all layers; the offset is this layer's part of it). Queries that meet bf16 rows
+// hold bf16 values, as on the bf16 path.
 enum class KeyFormat : std::uint8_t { kF32, kBf16 };
 
 struct PagedRows {
