@@ -116,6 +116,9 @@ static inline __m128 sum_lanes(Vec a, Vec b, Vec c, Vec d) {
   const Vec pairs = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
   return _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1));
 }
+static inline __m256 sum_lanes(Vec a, Vec b, Vec c, Vec d, Vec e, Vec f, Vec g, Vec h) {
+  return _mm256_set_m128(sum_lanes(e, f, g, h), sum_lanes(a, b, c, d));
+}
 static inline float sum_lanes(Vec a) {
   return _mm_cvtss_f32(sum_lanes(a, a, a, a));
 }

@@ -111,6 +111,12 @@ static inline Vec rounded(Vec value, Rounding rounding) {
   return rounding == Rounding::kBf16 ? round_bf16(value) : value;
 }
 
+// Two quarters of each, by _mm512_shuffle_f32x4's control.
+template <int kControl>
+static inline Vec quarters(Vec a, Vec b) {
+  return _mm512_castsi512_ps(_mm512_shuffle_i32x4(_mm512_castps_si512(a), _mm512_castps_si512(b), kControl));
+}
+
 // The upper eight lanes are added to the lower ones, then as on AVX2.
 static inline __m256 fold(Vec a) {
   return _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
@@ -118,6 +124,15 @@ static inline __m256 fold(Vec a) {
 static inline __m128 sum_lanes(Vec a, Vec b, Vec c, Vec d) {
   const __m256 pairs = _mm256_hadd_ps(_mm256_hadd_ps(fold(a), fold(b)), _mm256_hadd_ps(fold(c), fold(d)));
   return _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1));
+}
+// The same sums, added in the same order, of eight vectors at once: two thirds of the instructions.
+static inline __m256 sum_lanes(Vec a, Vec b, Vec c, Vec d, Vec e, Vec f, Vec g, Vec h) {
+  const auto halves = [](Vec x, Vec y) { return plus(quarters<0x44>(x, y), quarters<0xEE>(x, y)); };
+  const auto pairs = [](Vec x, Vec y) { return plus(_mm512_shuffle_ps(x, y, 0x88), _mm512_shuffle_ps(x, y, 0xDD)); };
+  const Vec all_pairs = pairs(pairs(halves(a, e), halves(b, f)), pairs(halves(c, g), halves(d, h)));
+  const __m256 first = _mm512_castps512_ps256(all_pairs);
+  const __m256 second = _mm512_extractf32x8_ps(all_pairs, 1);
+  return _mm256_add_ps(_mm256_permute2f128_ps(first, second, 0x20), _mm256_permute2f128_ps(first, second, 0x31));
 }
 static inline float sum_lanes(Vec a) {
   return _mm_cvtss_f32(sum_lanes(a, a, a, a));

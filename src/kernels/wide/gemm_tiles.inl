@@ -93,9 +93,15 @@ inline void tile(const Tile& in) {
   constexpr int kSums = kTokens * kTileRows;
   const auto sum = [&acc](int i) { return acc[i / kTileRows][i % kTileRows]; };
 #pragma GCC unroll 8
-  for (int i = 0; i + 4 <= kSums; i += 4) {
-    const __m128 block = sum_lanes(sum(i), sum(i + 1), sum(i + 2), sum(i + 3));
-    _mm_storeu_ps(in.sums + i, in.first ? block : _mm_add_ps(_mm_loadu_ps(in.sums + i), block));
+  for (int i = 0; i + 8 <= kSums; i += 8) {
+    const __m256 block =
+        sum_lanes(sum(i), sum(i + 1), sum(i + 2), sum(i + 3), sum(i + 4), sum(i + 5), sum(i + 6), sum(i + 7));
+    _mm256_storeu_ps(in.sums + i, in.first ? block : _mm256_add_ps(_mm256_loadu_ps(in.sums + i), block));
+  }
+  if constexpr (kSums % 8 >= 4) {
+    constexpr int kFour = kSums / 8 * 8;
+    const __m128 block = sum_lanes(sum(kFour), sum(kFour + 1), sum(kFour + 2), sum(kFour + 3));
+    _mm_storeu_ps(in.sums + kFour, in.first ? block : _mm_add_ps(_mm_loadu_ps(in.sums + kFour), block));
   }
   if constexpr (kSums % 4 != 0) {
     static_assert(kSums % 4 == 2);

@@ -186,6 +186,12 @@ inline Ints unpack32(Ints a, Ints b, int first) {
 inline Ints unpack64(Ints a, Ints b, int first) {
   return ints([&](int i) { return (i % 4 < 2 ? a : b).v[i / 4 * 4 + first + i % 2]; });
 }
+inline Floats shuffle_floats(Floats a, Floats b, int control) {
+  return floats([&](int i) {
+    const int from = i / 4 * 4 + ((control >> (2 * (i % 4))) & 3);
+    return i % 4 < 2 ? a.v[from] : b.v[from];
+  });
+}
 inline Ints shuffle_quarters(Ints a, Ints b, int control) {
   return ints([&](int i) { return (i < 8 ? a : b).v[((control >> (i / 4 * 2)) & 3) * 4 + i % 4]; });
 }
@@ -260,6 +266,7 @@ inline Floats widen_quarter(__m128 a) {
 #define _mm512_unpacklo_epi64(a, b) perigee::emulated::unpack64(a, b, 0)
 #define _mm512_unpackhi_epi64(a, b) perigee::emulated::unpack64(a, b, 2)
 #undef _mm512_shuffle_i32x4
+#define _mm512_shuffle_ps perigee::emulated::shuffle_floats
 #define _mm512_shuffle_i32x4 perigee::emulated::shuffle_quarters
 #define _mm512_storeu_si512 perigee::emulated::store_i
 #define _mm512_shuffle_epi8 perigee::emulated::shuffle_bytes
