@@ -7,14 +7,22 @@
 namespace perigee {
 namespace {
 
-// Enough pieces a thread to even out a core that is busy with something else, and rows in multiples of the widest
-// register tile of any path.
+// Enough pieces a thread to even out a core that is busy with something else, and no more: each piece packs its
+// activations anew. Rows come in multiples of the widest register tile of any path.
 constexpr std::int64_t kPiecesPerThread = 4;
 constexpr std::int64_t kRowMultiple = 16;
 
-std::int64_t rows_per_piece(const Matrix& weight, int threads) {
-  const std::int64_t even = ceil_div(weight.rows, threads * kPiecesPerThread);
-  return ceil_div(std::max<std::int64_t>(even, 1), kRowMultiple) * kRowMultiple;
+// Multiply-adds of a job.
+double work(const LinearJob& job) {
+  return static_cast<double>(job.rows) * static_cast<double>(job.weight->rows) * static_cast<double>(job.weight->cols);
+}
+
+// Weight rows of a piece of about `share` multiply-adds.
+std::int64_t rows_per_piece(const LinearJob& job, double share) {
+  const double rows = share / (static_cast<double>(job.rows) * static_cast<double>(job.weight->cols));
+  if (rows >= static_cast<double>(job.weight->rows)) return job.weight->rows;
+  const std::int64_t pieces = ceil_div(job.weight->rows, std::max<std::int64_t>(static_cast<std::int64_t>(rows), 1));
+  return ceil_div(ceil_div(job.weight->rows, pieces), kRowMultiple) * kRowMultiple;
 }
 
 }  // namespace
@@ -37,11 +45,12 @@ void run_linear(StepContext& step, std::span<const LinearJob> jobs) {
   };
   static thread_local std::vector<Piece> pieces;  // the caller's; keeps its capacity between steps
   pieces.clear();
-  // With many jobs (experts) the jobs themselves spread over the threads.
-  const bool split = static_cast<std::int64_t>(jobs.size()) < step.pool.size() * kPiecesPerThread;
+  double total = 0;
+  for (const LinearJob& job : jobs) total += work(job);
+  const double share = total / static_cast<double>(step.pool.size() * kPiecesPerThread);
   for (const LinearJob& job : jobs) {
     if (job.rows == 0) continue;
-    const std::int64_t rows = split ? rows_per_piece(*job.weight, step.pool.size()) : job.weight->rows;
+    const std::int64_t rows = rows_per_piece(job, share);
     for (std::int64_t begin = 0; begin < job.weight->rows; begin += rows) {
       pieces.push_back({&job, begin, std::min(begin + rows, job.weight->rows)});
     }
