@@ -174,15 +174,20 @@ void few_tokens(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, c
   float* scales = scratch(Scratch::kWeights, (blocks + 1) * kLanes);
   for (std::int64_t i = scale_count * kLanes; i < (blocks + 1) * kLanes; ++i) scales[i] = 0;
 
+  // Of the scales of a group, every line once.
+  const std::int64_t scale_lines = (w.scale_row_bytes + 63) / 64 * kLanes;
+
   const auto multiply = [&](std::int64_t row, std::int64_t apart) {
     const Group group = group_at(w, row, apart);
     expand_scales<Codes>(group, 0, scale_count, scales);
-    for (std::int64_t r = 0; r < kLanes; ++r) fetch(group.scales + r * group.scale_stride + 2 * w.scale_row_bytes);
     Vec acc[kTokens];
 #pragma GCC unroll 2
     for (int t = 0; t < kTokens; ++t) acc[t] = zero();
     for (std::int64_t s = 0; s < whole_steps; ++s) {
       fetch_ahead<Codes>(group, s);
+      for (std::int64_t line = s * scale_lines / whole_steps; line < (s + 1) * scale_lines / whole_steps; ++line) {
+        fetch(group.scales + line % kLanes * group.scale_stride + w.scale_row_bytes + line / kLanes * 64);
+      }
       few_step<Codes, kTokens>(group.data + s * kBytes, group.stride, s, scales, shift, packed, acc);
     }
     if (whole_steps < steps) {
