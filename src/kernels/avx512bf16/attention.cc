@@ -10,7 +10,6 @@
 #include "kernels/avx512/slots.h"
 #include "kernels/avx512bf16/heads.h"
 #include "kernels/avx512bf16/slots.h"
-#include "kernels/wide/fetch.inl"
 #include "kernels/wide/key_lists.inl"
 #include "kernels/wide/key_rows.inl"
 
@@ -20,11 +19,11 @@ namespace {
 // Rows of one block of a key list; behind the last one it is repeated, so that tiles of keys are always whole.
 struct Block {
   const std::byte* rows[kBlockKeys];
-  std::int64_t count = 0;
+  std::int64_t count;
 
-  Block(const PagedRows& keys, const std::int32_t* selected, std::int64_t first, std::int64_t last) {
-    if (first >= last) return;
-    count = last - first < kBlockKeys ? last - first : kBlockKeys;
+  // Entries [first, last) of the list, the first 64 of them.
+  Block(const PagedRows& keys, const std::int32_t* selected, std::int64_t first, std::int64_t last)
+      : count(last - first < kBlockKeys ? last - first : kBlockKeys) {
     for (std::int64_t j = 0; j < count; ++j) {
       rows[j] = key_row(keys, selected == nullptr ? first + j : selected[first + j]);
     }
@@ -32,14 +31,11 @@ struct Block {
   }
 };
 
-// scores[j * stride + h] for the first `count` keys; the rows of `next`, if any, come into L2 meanwhile.
+// scores[j * stride + h] for the first `count` keys.
 template <int kKeys, int kGroups>
-inline void score(const Block& block, std::int64_t count, const Block* next, std::int64_t width, const Element* pairs,
-                  std::int64_t stride, float* scores) {
+inline void score(const Block& block, std::int64_t count, std::int64_t width, const Element* pairs, std::int64_t stride,
+                  float* scores) {
   for (std::int64_t j = 0; j < count; j += kKeys) {
-    for (std::int64_t k = j; next != nullptr && k < j + kKeys && k < next->count; ++k) {
-      fetch_to_l2(next->rows[k], 2 * width);
-    }
     Vec acc[kKeys][kGroups];
     dot_heads(block.rows + j, width, pairs, 2 * stride, acc);
 #pragma GCC unroll 16
@@ -154,8 +150,8 @@ void add_values(const Block& block, std::int64_t count, const float* shares, std
   if (at < kv) value_strip<1, false>(block, at, kv - at, count, shares, stride, heads, acc, kv);
 }
 
-// One query and the first `count` keys of a block; `next` as above.
-void attend(const MlaShape& shape, const Block& block, std::int64_t count, const Block* next, const Element* pairs,
+// One query and the first `count` keys of a block.
+void attend(const MlaShape& shape, const Block& block, std::int64_t count, const Element* pairs,
             const MlaPartial& partial) {
   const std::int64_t groups = head_groups(shape.heads);
   const std::int64_t stride = groups * kLanes;
@@ -163,10 +159,9 @@ void attend(const MlaShape& shape, const Block& block, std::int64_t count, const
   float* scores = scratch(Scratch::kScores, kBlockKeys * stride);
   std::int64_t g = 0;
   for (; g + 2 <= groups; g += 2) {
-    score<8, 2>(block, count, g == 0 ? next : nullptr, width, pairs + 32 * g, stride, scores + kLanes * g);
+    score<8, 2>(block, count, width, pairs + 32 * g, stride, scores + kLanes * g);
   }
-  if (g < groups)
-    score<16, 1>(block, count, g == 0 ? next : nullptr, width, pairs + 32 * g, stride, scores + kLanes * g);
+  if (g < groups) score<16, 1>(block, count, width, pairs + 32 * g, stride, scores + kLanes * g);
   for (std::int64_t h = 0; h < shape.heads; h += kLanes) {
     soften(scores + h, stride, count, shape.scale, shape.heads - h < kLanes ? shape.heads - h : kLanes, partial.m + h,
            partial.l + h, partial.acc + h * shape.kv, shape.kv);
@@ -197,27 +192,18 @@ void mla_segment(const MlaShape& shape, const PagedRows& keys, std::span<const M
       if (range.last > dense_end) dense_end = range.last;
       continue;
     }
-    Block next(keys, query.selected, range.first, range.last);
     for (std::int64_t first = range.first; first < range.last; first += kBlockKeys) {
-      const Block block = next;
-      next = Block(keys, query.selected, first + kBlockKeys, range.last);
-      attend(shape, block, block.count, &next, pairs(i), partials[i]);
+      const Block block(keys, query.selected, first, range.last);
+      attend(shape, block, block.count, pairs(i), partials[i]);
     }
   }
-  const std::int64_t begin = segment * kAttentionSegment;
-  if (begin >= dense_end) return;
-  Block next(keys, nullptr, begin, dense_end);
-  for (std::int64_t first = begin; first < dense_end; first += kBlockKeys) {
-    const Block block = next;
-    next = Block(keys, nullptr, first + kBlockKeys, dense_end);
-    const Block* to_fetch = &next;
+  for (std::int64_t first = segment * kAttentionSegment; first < dense_end; first += kBlockKeys) {
+    const Block block(keys, nullptr, first, dense_end);
     for (std::size_t i = 0; i < count; ++i) {
       if (queries[i].selected != nullptr) continue;
       const Range range = entries_of(queries[i], segment);
       const std::int64_t keys_here = range.last - first < kBlockKeys ? range.last - first : kBlockKeys;
-      if (keys_here <= 0) continue;
-      attend(shape, block, keys_here, to_fetch, pairs(i), partials[i]);
-      to_fetch = nullptr;
+      if (keys_here > 0) attend(shape, block, keys_here, pairs(i), partials[i]);
     }
   }
 }
