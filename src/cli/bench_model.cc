@@ -27,7 +27,9 @@ class ModelBench {
         cost_(checkpoint.config(), checkpoint.weights()) {}
 
   std::vector<Figure> run() {
-    for (const std::int64_t tokens : options_.prompts) prefill(0, tokens);
+    for (const std::int64_t tokens : options_.prompts) {
+      if (tokens > 0) prefill(0, tokens);  // an empty list parses as 0
+    }
     for (const std::int64_t depth : options_.depths) {
       if (depth > 0) prefill(depth, 256);
       decode(depth, 1);

@@ -175,13 +175,16 @@ void MlaLayer::attend(StepContext& step, std::int64_t layer) {
   for (std::int64_t row = 0; row < step.rows; ++row) {
     const MlaQuery query = query_of(row);
     const std::int64_t segments = ceil_div(query.entries(), kAttentionSegment);
-    // Every group expands the keys again, so heads are split only where segments alone would leave threads idle.
-    const std::int64_t shares = segments % threads == 0 ? 1 : threads;
-    const std::int64_t group = ceil_div(ceil_div(shape.heads, shares), kHeadMultiple) * kHeadMultiple;
-    const std::int64_t groups = ceil_div(shape.heads, group);
     clear(shape, running);
     for (std::int64_t first = 0; first < segments; first += wave) {
       const std::int64_t count = std::min(wave, segments - first);
+      // Every group of heads reads the keys again, so heads are split only where segments alone would leave threads
+      // idle.
+      const std::int64_t shares = count % threads == 0 ? 1
+                                  : count > threads    ? threads
+                                                       : ceil_div<std::int64_t>(threads, count);
+      const std::int64_t group = ceil_div(ceil_div(shape.heads, shares), kHeadMultiple) * kHeadMultiple;
+      const std::int64_t groups = ceil_div(shape.heads, group);
       step.pool.run(count * groups, [&](std::int64_t task, int /*thread*/) {
         const std::int64_t i = task / groups;
         const std::int64_t head = task % groups * group;
