@@ -49,10 +49,9 @@ void on_interrupt(int /*signal*/) {
 class EventQueue {
  public:
   void push(TokenEvent&& event) {
-    {
-      const std::lock_guard lock(mutex_);
-      events_.push_back(std::move(event));
-    }
+    // Notified under the lock: whoever has taken the last event may destroy the queue at once.
+    const std::lock_guard lock(mutex_);
+    events_.push_back(std::move(event));
     ready_.notify_one();
   }
   // Nothing within 50 ms: the caller looks whether it was interrupted.
