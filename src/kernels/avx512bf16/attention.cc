@@ -5,8 +5,6 @@
 // bf16 latent, decoded between the multiply-adds (tiles of 6 heads x 64 columns), keys ascending. A query's arithmetic
 // depends on its own list only: a tile of queries merely finds the rows of a block in L2. Bound a head and key: (kv +
 // rope) multiply-adds at the bf16 peak and kv at the FMA peak.
-#include <type_traits>
-
 #include "kernels/avx512/slots.h"
 #include "kernels/avx512bf16/heads.h"
 #include "kernels/avx512bf16/slots.h"
@@ -131,15 +129,13 @@ template <int kVectors, bool kWhole>
 inline void value_strip(const Block& block, std::int64_t at, std::int64_t columns, std::int64_t count,
                         const float* shares, std::int64_t stride, std::int64_t heads, float* acc, std::int64_t kv) {
   std::int64_t h = 0;
-  const auto tile = [&](auto heads_of_tile) {
-    value_tile<decltype(heads_of_tile)::value, kVectors, kWhole>(block.rows, at, columns, count, shares + h, stride,
-                                                                 acc + h * kv + at, kv);
-    h += decltype(heads_of_tile)::value;
+  const auto tile = [&]<int kHeads>() {
+    value_tile<kHeads, kVectors, kWhole>(block.rows, at, columns, count, shares + h, stride, acc + h * kv + at, kv);
   };
   // Never fewer than four at the end where four and four do: 16 are 6, 6 and 4.
-  while (heads - h >= 6 && heads - h != 8) tile(std::integral_constant<int, 6>{});
-  while (heads - h >= 4) tile(std::integral_constant<int, 4>{});
-  while (heads - h > 0) tile(std::integral_constant<int, 1>{});
+  for (; heads - h >= 6 && heads - h != 8; h += 6) tile.template operator()<6>();
+  for (; heads - h >= 4; h += 4) tile.template operator()<4>();
+  for (; h < heads; ++h) tile.template operator()<1>();
 }
 
 void add_values(const Block& block, std::int64_t count, const float* shares, std::int64_t stride, std::int64_t heads,
