@@ -13,6 +13,9 @@ static constexpr std::int64_t kStep = 32;
 static constexpr std::int64_t kBlock = 1024;
 static constexpr int kTileRows = 2;
 static constexpr int kTileTokens = 6;
+// Packed activations of a chunk, in L2, and tokens below which the weights are read too often.
+static constexpr std::int64_t kPackedBytes = 294912;
+static constexpr std::int64_t kSmallChunk = 6 * kTileTokens;
 // Tokens up to which the rows of a panel lie far apart: always, which was faster for any number of them.
 static constexpr std::int64_t kFarTokens = std::int64_t{1} << 40;
 

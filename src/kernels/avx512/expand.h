@@ -12,6 +12,9 @@ static constexpr std::int64_t kStep = 64;
 static constexpr std::int64_t kBlock = 1024;
 static constexpr int kTileRows = 4;
 static constexpr int kTileTokens = 6;
+// Packed activations of a chunk, in L2, and tokens below which the weights are read too often.
+static constexpr std::int64_t kPackedBytes = 294912;
+static constexpr std::int64_t kSmallChunk = 6 * kTileTokens;
 // Tokens up to which the rows of a panel lie far apart (panel_rows.inl).
 static constexpr std::int64_t kFarTokens = 16;
 

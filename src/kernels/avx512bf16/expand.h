@@ -11,6 +11,10 @@ static constexpr std::int64_t kStep = 128;
 static constexpr std::int64_t kBlock = 1024;
 static constexpr int kTileRows = 4;
 static constexpr int kTileTokens = 6;
+// Packed activations of a chunk, of at least 1 MiB of L2, and tokens below which the weights are read too often: with
+// 36 tokens of 7,168 columns they cost half of the memory bandwidth.
+static constexpr std::int64_t kPackedBytes = 589824;
+static constexpr std::int64_t kSmallChunk = 12 * kTileTokens;
 // Tokens up to which the rows of a panel lie far apart (panel_rows.inl).
 static constexpr std::int64_t kFarTokens = 16;
 

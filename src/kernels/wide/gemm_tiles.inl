@@ -17,10 +17,8 @@ constexpr std::int64_t kElementBytes = sizeof(Element);
 constexpr std::int64_t kVector = 4 * kLanes / kElementBytes;  // columns
 constexpr std::int64_t kStride =
     kBlock + 64 / kElementBytes;  // a power of two apart, rows would share a few sets of L1
-constexpr std::int64_t kPackedBlocks =
-    294912 / kElementBytes / kBlock;                   // tokens times blocks of packed activations: 304 KiB of L2
-constexpr std::int64_t kSmallChunk = 6 * kTileTokens;  // tokens, below which the weights are read too often
-static_assert(kPackedBlocks % kTileTokens == 0);       // a chunk of whole tiles stays within it
+constexpr std::int64_t kPackedBlocks = kPackedBytes / kElementBytes / kBlock;  // tokens times blocks
+static_assert(kPackedBlocks % kTileTokens == 0);                               // a chunk of whole tiles stays within it
 
 Element* elements(Scratch slot, std::int64_t count) {
   return reinterpret_cast<Element*>(scratch(slot, (count * kElementBytes + 3) / 4));
