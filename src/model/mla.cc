@@ -180,9 +180,8 @@ void MlaLayer::attend(StepContext& step, std::int64_t layer) {
       const std::int64_t count = std::min(wave, segments - first);
       // Every group of heads reads the keys again, so heads are split only where segments alone would leave threads
       // idle.
-      const std::int64_t shares = count % threads == 0 ? 1
-                                  : count > threads    ? threads
-                                                       : ceil_div<std::int64_t>(threads, count);
+      const std::int64_t uneven = count % threads;
+      const std::int64_t shares = uneven == 0 ? 1 : ceil_div<std::int64_t>(threads, uneven);
       const std::int64_t group = ceil_div(ceil_div(shape.heads, shares), kHeadMultiple) * kHeadMultiple;
       const std::int64_t groups = ceil_div(shape.heads, group);
       step.pool.run(count * groups, [&](std::int64_t task, int /*thread*/) {

@@ -75,9 +75,8 @@ void index_scores(const IndexQueries& queries, const PagedRows& keys, std::int64
         add_heads<2>(rows, dim, query.pairs + g * 32, groups * 32, query.weights + g * kLanes, sums);
       }
       if (g < groups) add_heads<1>(rows, dim, query.pairs + g * 32, groups * 32, query.weights + g * kLanes, sums);
-      alignas(16) float values[kKeys];
-      _mm_store_ps(values, sum_lanes(sums[0], sums[1], sums[2], sums[3]));
-      _mm_store_ps(values + 4, sum_lanes(sums[4], sums[5], sums[6], sums[7]));
+      alignas(32) float values[kKeys];
+      _mm256_store_ps(values, sum_lanes(sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7]));
       for (std::int64_t k = 0; k < count; ++k) scores[i * scores_stride + s - begin + k] = values[k];
     }
   }

@@ -150,9 +150,14 @@ std::int64_t whole_tiles(std::int64_t rows) {
   return (rows + kTileRows - 1) / kTileRows * kTileRows;
 }
 
-// Between the output and the sums of a panel: four rows at a time where they are neighbours in y.
+// Rows of a panel that go to and from y four at a time: those whose sums are neighbours in both.
+std::int64_t rows_by_four(const PanelRows& rows) {
+  return kTileRows == 4 && rows.apart == 1 ? rows.count / 4 * 4 : 0;
+}
+
+// Between the output and the sums of a panel.
 void load_sums(const Output& out, std::int64_t token, const PanelRows& rows, const PanelSums& sums) {
-  const std::int64_t together = kTileRows == 4 && rows.apart == 1 ? rows.count / 4 * 4 : 0;
+  const std::int64_t together = rows_by_four(rows);
   for (std::int64_t t = 0; t < sums.tokens; ++t) {
     const float* y = out.y + (token + t) * out.stride + rows.first;
     for (std::int64_t r = 0; r < together; r += 4) _mm_storeu_ps(sums.at(r, t), _mm_loadu_ps(y + r));
@@ -165,7 +170,7 @@ void store_sums(const Output& out, std::int64_t token, const PanelRows& rows, bo
     for_lanes(size,
               [&](std::int64_t i, std::int64_t n) { store_n(sums.data + i, n, round_bf16(load_n(sums.data + i, n))); });
   }
-  const std::int64_t together = kTileRows == 4 && rows.apart == 1 ? rows.count / 4 * 4 : 0;
+  const std::int64_t together = rows_by_four(rows);
   for (std::int64_t t = 0; t < sums.tokens; ++t) {
     float* y = out.y + (token + t) * out.stride + rows.first;
     for (std::int64_t r = 0; r < together; r += 4) _mm_storeu_ps(y + r, _mm_loadu_ps(sums.at(r, t)));
