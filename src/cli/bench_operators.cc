@@ -5,6 +5,7 @@
 #include "base/huge_buffer.h"
 #include "base/numeric.h"
 #include "cli/bench.h"
+#include "kernels/top_k.h"
 
 namespace perigee::cli {
 namespace {
@@ -257,15 +258,20 @@ class Operators {
     const std::vector<float> q = random_floats(shape.heads * (shape.kv + shape.rope), 6);
     std::vector<float> scores(kLongContext);
     std::vector<std::int32_t> selected(kTopK);
+    PiecewiseTopK top;
     std::vector<float> partial(static_cast<std::size_t>(shape.heads * (shape.kv + 2)));
     const double flops = 2.0 * kLongContext * kIndexHeads * kIndexDim +
                          2.0 * kTopK * 96 * static_cast<double>(2 * shape.kv + shape.rope);
     add("dsa", fmt::format("decode step, {} keys", kLongContext), 2.0 * kLongContext * kIndexDim, flops, [&] {
-      pool_.run(kLongContext / kTask, [&](std::int64_t task, int) {
+      top.start(kLongContext, kTopK, kTask, kLongContext);
+      pool_.run(top.pieces(), [&](std::int64_t task, int) {
         kernels_.index_scores({.count = 1, .heads = kIndexHeads, .q = index_q.data(), .w = w.data()}, index.rows,
                               task * kTask, (task + 1) * kTask, scores.data() + task * kTask, kLongContext);
+        top.note(task, scores.data());
       });
-      select_top_k(scores.data(), kLongContext, kTopK, selected.data());
+      top.bound();
+      pool_.run(top.pieces(), [&](std::int64_t task, int) { top.collect(task, scores.data()); });
+      top.finish(scores.data(), selected.data());
       const std::int64_t groups = roofline_.threads;
       pool_.run(groups, [&](std::int64_t group, int) {
         MlaShape part = shape;

@@ -1,4 +1,7 @@
 // The total order of DSA selection: score descending, then position ascending.
+#include "kernels/top_k.h"
+
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <limits>
@@ -15,6 +18,10 @@ std::uint32_t order_key(float score) {
   const auto bits = std::bit_cast<std::uint32_t>(score + 0.0F);
   const std::uint32_t flip = (0U - (bits >> 31)) | 0x80000000U;
   return score != score ? 0 : bits ^ flip;
+}
+
+float score_of(std::uint32_t order_key) {
+  return std::bit_cast<float>((order_key & 0x80000000U) != 0 ? order_key ^ 0x80000000U : ~order_key);
 }
 
 struct Digit {
@@ -65,8 +72,7 @@ float reached_by_k(const float* scores, std::int64_t n, std::int64_t k) {
     }
   }
   const auto key_at = [&](std::int64_t i) { return order_key(largest[static_cast<std::size_t>(i)]); };
-  const std::uint32_t key = find_threshold(kGroups, k, key_at).key;
-  return std::bit_cast<float>((key & 0x80000000U) != 0 ? key ^ 0x80000000U : ~key);
+  return score_of(find_threshold(kGroups, k, key_at).key);
 }
 
 // Selects among the scores that reach `lowest`, at least k of them; false where they are too many.
@@ -121,6 +127,83 @@ std::int64_t select_top_k(const float* scores, std::int64_t n, std::int64_t k, s
     if (threshold.admits(key_at(i))) selected[found++] = static_cast<std::int32_t>(i);
   }
   return k;
+}
+
+void PiecewiseTopK::start(std::int64_t n, std::int64_t k, std::int64_t piece, std::int64_t room) {
+  n_ = n;
+  k_ = k;
+  piece_ = piece;
+  pieces_ = (n + piece - 1) / piece;
+  // Twice as many groups as scores wanted: their k-th largest maximum is reached by few more than k scores.
+  groups_ = std::min(piece, (2 * k + pieces_ - 1) / pieces_);
+  const std::int64_t most_pieces = (room + piece - 1) / piece;
+  maxima_.ensure(2 * k + most_pieces);
+  counts_.ensure(most_pieces);
+  positions_.ensure(room);
+  keys_.ensure(room);
+}
+
+std::int64_t PiecewiseTopK::size_of(std::int64_t index) const {
+  return std::min(piece_, n_ - index * piece_);
+}
+
+void PiecewiseTopK::note(std::int64_t index, const float* scores) {
+  const float* from = scores + index * piece_;
+  float* largest = maxima_.data() + index * groups_;
+  std::fill_n(largest, groups_, -std::numeric_limits<float>::infinity());
+  const std::int64_t size = size_of(index);
+  for (std::int64_t at = 0; at + groups_ <= size; at += groups_) {
+    for (std::int64_t i = 0; i < groups_; ++i) largest[i] = from[at + i] > largest[i] ? from[at + i] : largest[i];
+  }
+}
+
+void PiecewiseTopK::bound() {
+  const std::int64_t count = pieces_ * groups_;
+  lowest_ = -std::numeric_limits<float>::infinity();
+  if (count < k_) return;
+  lowest_ = score_of(find_threshold(count, k_, [&](std::int64_t i) { return order_key(maxima_.data()[i]); }).key);
+}
+
+void PiecewiseTopK::collect(std::int64_t index, float* scores) {
+  const std::int64_t begin = index * piece_;
+  const std::int64_t size = size_of(index);
+  float* found = scores + begin;
+  std::int32_t* positions = positions_.data() + begin;
+  // -infinity: perhaps of groups of NaN, which may have to be selected too.
+  const bool all = lowest_ == -std::numeric_limits<float>::infinity();
+  std::int64_t count = 0;
+  const auto collect_from = [&](std::int64_t at, std::int64_t end) {
+    for (std::int64_t i = at; i < end; ++i) {
+      const float score = scores[begin + i];
+      found[count] = score;
+      positions[count] = static_cast<std::int32_t>(begin + i);
+      count += all || score >= lowest_ ? 1 : 0;
+    }
+  };
+  std::int64_t at = 0;
+  for (; at + kTogether <= size; at += kTogether) {
+    int any = all ? 1 : 0;
+    for (std::int64_t i = 0; i < kTogether; ++i) any |= scores[begin + at + i] >= lowest_ ? 1 : 0;
+    if (any != 0) collect_from(at, at + kTogether);
+  }
+  collect_from(at, size);
+  counts_.data()[index] = count;
+}
+
+void PiecewiseTopK::finish(const float* scores, std::int32_t* selected) {
+  std::uint32_t* keys = keys_.data();
+  for (std::int64_t index = 0; index < pieces_; ++index) {
+    const float* found = scores + index * piece_;
+    keys = std::transform(found, found + counts_.data()[index], keys, order_key);
+  }
+  Threshold threshold = find_threshold(keys - keys_.data(), k_, [&](std::int64_t i) { return keys_.data()[i]; });
+  const std::uint32_t* key = keys_.data();
+  for (std::int64_t index = 0; index < pieces_; ++index) {
+    const std::int32_t* positions = positions_.data() + index * piece_;
+    for (std::int64_t i = 0; i < counts_.data()[index]; ++i) {
+      if (threshold.admits(*key++)) *selected++ = positions[i];
+    }
+  }
 }
 
 }  // namespace perigee

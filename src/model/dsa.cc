@@ -8,8 +8,9 @@
 namespace perigee {
 namespace {
 
-constexpr std::int64_t kIndexQueryTile = 4;   // queries that share the reads of their keys in prefill
-constexpr std::int64_t kScoreGrain = 4096;    // keys a task when few queries share many threads
+constexpr std::int64_t kIndexQueryTile = 4;               // queries that share the reads of their keys in prefill
+constexpr std::int64_t kScoreGrain = 4096;                // keys a task when few queries share many threads
+constexpr std::int64_t kPiecewiseKeys = 4 * kScoreGrain;  // from here on all threads take part in the selection
 constexpr std::int64_t kScoreGrowth = 65536;  // keys: the score buffer grows in such steps, not with every token
 
 std::int64_t causal_keys(const StepContext& step, std::int64_t row) {
@@ -116,10 +117,20 @@ void Indexer::select(StepContext& step, std::int64_t layer) {
   for (std::int64_t row = 0; row < step.rows; ++row) {
     const std::int64_t keys = causal_keys(step, row);
     if (keys <= config.top_k) continue;
+    std::int32_t* positions = selected + row * config.top_k;
+    const bool piecewise = keys >= kPiecewiseKeys;
+    if (piecewise) top_.start(keys, config.top_k, kScoreGrain, room);
     parallel_ranges(step.pool, keys, kScoreGrain, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {
       score(step, layer, {row, 1}, begin, end, scores + begin, keys);
+      if (piecewise) top_.note(begin / kScoreGrain, scores);
     });
-    select_top_k(scores, keys, config.top_k, selected + row * config.top_k);
+    if (!piecewise) {
+      select_top_k(scores, keys, config.top_k, positions);
+      continue;
+    }
+    top_.bound();
+    step.pool.run(top_.pieces(), [&](std::int64_t piece, int /*thread*/) { top_.collect(piece, scores); });
+    top_.finish(scores, positions);
   }
 }
 

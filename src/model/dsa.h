@@ -4,6 +4,7 @@
 
 #include "base/buffer.h"
 #include "checkpoint/weights.h"
+#include "kernels/top_k.h"
 #include "model/linear.h"
 #include "model/step.h"
 
@@ -32,6 +33,7 @@ class Indexer {
   Buffer<float> weights_;  // [rows, heads], fp32
   Buffer<float> scores_;
   Buffer<std::int32_t> selected_;  // [rows, top_k]
+  PiecewiseTopK top_;
   std::vector<RowTile> tiles_;
 };
 

@@ -175,7 +175,6 @@ void MlaLayer::attend(StepContext& step, std::int64_t layer) {
   for (std::int64_t row = 0; row < step.rows; ++row) {
     const MlaQuery query = query_of(row);
     const std::int64_t segments = ceil_div(query.entries(), kAttentionSegment);
-    clear(shape, running);
     for (std::int64_t first = 0; first < segments; first += wave) {
       const std::int64_t count = std::min(wave, segments - first);
       // Every group of heads reads the keys again, so heads are split only where segments alone would leave threads
@@ -194,11 +193,21 @@ void MlaLayer::attend(StepContext& step, std::int64_t layer) {
         const MlaPartial partial = from_head(shape, partial_at(shape, memory + i * partial_size), head);
         step.kernels.mla_segment(part, keys_of(row), {&heads, 1}, first + i, {&partial, 1});
       });
-      for (std::int64_t i = 0; i < count; ++i) {
-        step.kernels.mla_merge(shape, partial_at(shape, memory + i * partial_size), running);
-      }
+      const std::int64_t merged = ceil_div<std::int64_t>(shape.heads, threads);
+      step.pool.run(ceil_div(shape.heads, merged), [&](std::int64_t task, int /*thread*/) {
+        const std::int64_t head = task * merged;
+        MlaShape part = shape;
+        part.heads = std::min(merged, shape.heads - head);
+        const MlaPartial sum = from_head(shape, running, head);
+        if (first == 0) clear(part, sum);
+        for (std::int64_t i = 0; i < count; ++i) {
+          step.kernels.mla_merge(part, from_head(shape, partial_at(shape, memory + i * partial_size), head), sum);
+        }
+        if (first + count == segments) {
+          step.kernels.mla_finish(part, sum, attended_row(row) + head * shape.kv, step.rounding);
+        }
+      });
     }
-    step.kernels.mla_finish(shape, running, attended_row(row), step.rounding);
   }
 }
 

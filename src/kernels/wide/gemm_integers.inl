@@ -201,11 +201,16 @@ void few_tokens(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, c
       for (std::int64_t r = 0; r < kLanes; ++r) y[t * y_stride + row + r * apart] = values[r];
     }
   };
-  // Rows of a group are far apart: memory is then read in kLanes long streams and not in pieces of a row's length. What
-  // is left comes one row at a time.
+  // Rows of a group are far apart: memory is then read in kLanes long streams and not in pieces of a row's length. By
+  // an odd number of rows, or 16 streams would share sets of L1, which has 8 or 12 lines of each. What is left comes as
+  // one group of neighbours, then one row at a time.
   const std::int64_t groups = (row_end - row_begin) / kLanes;
-  for (std::int64_t row = row_begin; row < row_begin + groups; ++row) multiply(row, groups);
-  for (std::int64_t row = row_begin + groups * kLanes; row < row_end; ++row) multiply(row, 0);
+  const std::int64_t apart = groups > 1 && groups % 2 == 0 ? groups - 1 : groups;
+  std::int64_t row = row_begin;
+  for (; row < row_begin + apart; ++row) multiply(row, apart);
+  row = row_begin + apart * kLanes;
+  for (; row + kLanes <= row_end; row += kLanes) multiply(row, 1);
+  for (; row < row_end; ++row) multiply(row, 0);
 }
 
 // ---- More tokens.
