@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <thread>
 
 #include "base/checked.h"
@@ -11,6 +12,8 @@ namespace perigee {
 namespace {
 
 constexpr std::int64_t kDefaultBranches = 64;
+// Of a key and thread: the indexer keeps the scores of four queries in prefill, scores and positions of two in decode.
+constexpr std::int64_t kIndexScoreBytes = 4 * 4 + 2 * 4;
 
 std::int64_t machine_memory() {
   return static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
@@ -61,6 +64,14 @@ Result<EngineMemory> plan_engine_memory(const Checkpoint& checkpoint, const Stat
                      threads * kScratchSlots * kScratchSlotBytes;
   const std::int64_t state_bytes = layout.recurrent_floats * 4;
   const std::int64_t page_bytes = std::max<std::int64_t>(layout.page_bytes, 1);
+  const std::int64_t model_limit =
+      config.max_positions > 0 ? config.max_positions : std::numeric_limits<std::int64_t>::max();
+  if (std::ranges::any_of(config.layers, &LayerConfig::indexer)) {
+    const std::int64_t most_keys =
+        std::min(options.context_tokens > 0 ? options.context_tokens : model_limit,
+                 std::max<std::int64_t>(plan.total - plan.weights - plan.activations, 0) / page_bytes * kPageTokens);
+    plan.activations += kIndexScoreBytes * threads * most_keys;
+  }
   const std::int64_t rest = plan.total - plan.weights - plan.activations;
 
   // Half of what is left goes to key pages, a quarter each at most to live states and to snapshots; one branch with a
@@ -78,7 +89,6 @@ Result<EngineMemory> plan_engine_memory(const Checkpoint& checkpoint, const Stat
   plan.live_states = plan.branches * state_bytes;
   plan.pages = std::max((rest - plan.live_states) / 3 * 2, (kBlockTokens / kPageTokens) * page_bytes);
   const std::int64_t longest = plan.pages / page_bytes * kPageTokens;
-  const std::int64_t model_limit = config.max_positions > 0 ? config.max_positions : longest;
   plan.context_tokens = std::min(options.context_tokens > 0 ? options.context_tokens : model_limit, longest);
   if (options.context_tokens > longest) {
     return make_error(StatusCode::kResourceExhausted,

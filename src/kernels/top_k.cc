@@ -140,7 +140,6 @@ void PiecewiseTopK::start(std::int64_t n, std::int64_t k, std::int64_t piece, st
   maxima_.ensure(2 * k + most_pieces);
   counts_.ensure(most_pieces);
   positions_.ensure(room);
-  keys_.ensure(room);
 }
 
 std::int64_t PiecewiseTopK::size_of(std::int64_t index) const {
@@ -190,19 +189,18 @@ void PiecewiseTopK::collect(std::int64_t index, float* scores) {
   counts_.data()[index] = count;
 }
 
-void PiecewiseTopK::finish(const float* scores, std::int32_t* selected) {
-  std::uint32_t* keys = keys_.data();
-  for (std::int64_t index = 0; index < pieces_; ++index) {
-    const float* found = scores + index * piece_;
-    keys = std::transform(found, found + counts_.data()[index], keys, order_key);
+void PiecewiseTopK::finish(float* scores, std::int32_t* selected) {
+  std::int32_t* positions = positions_.data();
+  std::int64_t count = counts_.data()[0];
+  for (std::int64_t index = 1; index < pieces_; ++index) {
+    const std::int64_t from = index * piece_;
+    std::copy_n(scores + from, counts_.data()[index], scores + count);
+    std::copy_n(positions + from, counts_.data()[index], positions + count);
+    count += counts_.data()[index];
   }
-  Threshold threshold = find_threshold(keys - keys_.data(), k_, [&](std::int64_t i) { return keys_.data()[i]; });
-  const std::uint32_t* key = keys_.data();
-  for (std::int64_t index = 0; index < pieces_; ++index) {
-    const std::int32_t* positions = positions_.data() + index * piece_;
-    for (std::int64_t i = 0; i < counts_.data()[index]; ++i) {
-      if (threshold.admits(*key++)) *selected++ = positions[i];
-    }
+  Threshold threshold = find_threshold(count, k_, [&](std::int64_t i) { return order_key(scores[i]); });
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (threshold.admits(order_key(scores[i]))) *selected++ = positions[i];
   }
 }
 

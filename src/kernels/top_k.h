@@ -20,8 +20,8 @@ class PiecewiseTopK {
   void bound();
   // Once for each piece, after bound(); on any thread. Moves the scores of the piece that can be selected to its front.
   void collect(std::int64_t index, float* scores);
-  // After all pieces were collected: the k positions of select_top_k, ascending.
-  void finish(const float* scores, std::int32_t* selected);
+  // After all pieces were collected: the k positions of select_top_k, ascending. The scores are lost.
+  void finish(float* scores, std::int32_t* selected);
 
  private:
   std::int64_t size_of(std::int64_t index) const;
@@ -35,7 +35,6 @@ class PiecewiseTopK {
   Buffer<float> maxima_;            // [pieces, groups]
   Buffer<std::int64_t> counts_;     // [pieces] that were collected
   Buffer<std::int32_t> positions_;  // [n], those collected at the front of each piece
-  Buffer<std::uint32_t> keys_;      // of all that were collected
 };
 
 }  // namespace perigee

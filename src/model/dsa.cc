@@ -1,5 +1,6 @@
 #include "model/dsa.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/checked.h"
@@ -8,10 +9,12 @@
 namespace perigee {
 namespace {
 
-constexpr std::int64_t kIndexQueryTile = 4;               // queries that share the reads of their keys in prefill
-constexpr std::int64_t kScoreGrain = 4096;                // keys a task when few queries share many threads
-constexpr std::int64_t kPiecewiseKeys = 4 * kScoreGrain;  // from here on all threads take part in the selection
+constexpr std::int64_t kIndexQueryTile = 4;   // queries that share the reads of their keys in prefill
 constexpr std::int64_t kScoreGrowth = 65536;  // keys: the score buffer grows in such steps, not with every token
+// Keys a task when few queries share many threads: eight tasks a thread, but not so few keys that preparing the query
+// for each task (as much work as a dozen keys) is felt.
+constexpr std::int64_t kLeastKeys = 1024;
+constexpr std::int64_t kMostKeys = 4096;
 
 std::int64_t causal_keys(const StepContext& step, std::int64_t row) {
   return step.row_position[static_cast<std::size_t>(row)] + 1;
@@ -80,7 +83,6 @@ void Indexer::select(StepContext& step, std::int64_t layer) {
       1.0F / std::sqrt(static_cast<float>(config.heads)) / std::sqrt(static_cast<float>(config.head_dim));
   for (std::int64_t i = 0; i < step.rows * config.heads; ++i) weights_.data()[i] *= constant;
   std::int32_t* selected = selected_.ensure(step.rows * config.top_k);
-
   if (step.observer != nullptr) {
     float* scores = scores_.ensure(room);
     for (std::int64_t row = 0; row < step.rows; ++row) {
@@ -95,43 +97,71 @@ void Indexer::select(StepContext& step, std::int64_t layer) {
   }
 
   if (sparse_rows >= 2 * step.pool.size()) {
-    // Prefill: a tile of queries a task, with its own score rows. Scores past a query's own position are not read.
-    row_tiles(step, kIndexQueryTile, tiles_);
-    float* scores = scores_.ensure(kIndexQueryTile * room * step.pool.size());
-    step.pool.run(static_cast<std::int64_t>(tiles_.size()), [&](std::int64_t index, int thread) {
-      const RowTile& tile = tiles_[static_cast<std::size_t>(index)];
-      const std::int64_t keys = causal_keys(step, tile.begin + tile.count - 1);
-      if (keys <= config.top_k) return;
-      float* mine = scores + kIndexQueryTile * room * thread;
-      score(step, layer, tile, 0, keys, mine, room);
-      for (std::int64_t i = 0; i < tile.count; ++i) {
-        const std::int64_t row = tile.begin + i;
-        if (causal_keys(step, row) <= config.top_k) continue;
-        select_top_k(mine + i * room, causal_keys(step, row), config.top_k, selected + row * config.top_k);
-      }
-    });
-    return;
+    select_for_prefill(step, layer, room);
+  } else {
+    select_for_decode(step, layer, room);
   }
-  // Decode: the keys of one query spread over the threads.
-  float* scores = scores_.ensure(room);
-  for (std::int64_t row = 0; row < step.rows; ++row) {
-    const std::int64_t keys = causal_keys(step, row);
-    if (keys <= config.top_k) continue;
-    std::int32_t* positions = selected + row * config.top_k;
-    const bool piecewise = keys >= kPiecewiseKeys;
-    if (piecewise) top_.start(keys, config.top_k, kScoreGrain, room);
-    parallel_ranges(step.pool, keys, kScoreGrain, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {
-      score(step, layer, {row, 1}, begin, end, scores + begin, keys);
-      if (piecewise) top_.note(begin / kScoreGrain, scores);
-    });
-    if (!piecewise) {
-      select_top_k(scores, keys, config.top_k, positions);
-      continue;
+}
+
+// A tile of queries a task, with its own score rows. Scores past a query's own position are not read.
+void Indexer::select_for_prefill(StepContext& step, std::int64_t layer, std::int64_t room) {
+  const std::int64_t top_k = step.config.indexer.top_k;
+  std::int32_t* selected = selected_.data();
+  row_tiles(step, kIndexQueryTile, tiles_);
+  float* scores = scores_.ensure(kIndexQueryTile * room * step.pool.size());
+  step.pool.run(static_cast<std::int64_t>(tiles_.size()), [&](std::int64_t index, int thread) {
+    const RowTile& tile = tiles_[static_cast<std::size_t>(index)];
+    const std::int64_t keys = causal_keys(step, tile.begin + tile.count - 1);
+    if (keys <= top_k) return;
+    float* mine = scores + kIndexQueryTile * room * thread;
+    score(step, layer, tile, 0, keys, mine, room);
+    for (std::int64_t i = 0; i < tile.count; ++i) {
+      const std::int64_t row = tile.begin + i;
+      if (causal_keys(step, row) <= top_k) continue;
+      select_top_k(mine + i * room, causal_keys(step, row), top_k, selected + row * top_k);
     }
-    top_.bound();
-    step.pool.run(top_.pieces(), [&](std::int64_t piece, int /*thread*/) { top_.collect(piece, scores); });
-    top_.finish(scores, positions);
+  });
+}
+
+// The keys of all queries, in pieces, spread over the threads, which also select among what they scored.
+void Indexer::select_for_decode(StepContext& step, std::int64_t layer, std::int64_t room) {
+  const std::int64_t top_k = step.config.indexer.top_k;
+  std::int64_t count = 0;
+  std::int64_t all_keys = 0;
+  for (std::int64_t row = 0; row < step.rows; ++row) {
+    if (causal_keys(step, row) <= top_k) continue;
+    if (static_cast<std::size_t>(count) == sparse_.size()) sparse_.emplace_back();
+    sparse_[static_cast<std::size_t>(count++)].row = row;
+    all_keys += causal_keys(step, row);
   }
+  const std::int64_t grain = std::clamp(all_keys / (8 * step.pool.size()), kLeastKeys, kMostKeys);
+  pieces_.clear();
+  for (std::int64_t i = 0; i < count; ++i) {
+    SparseRow& sparse = sparse_[static_cast<std::size_t>(i)];
+    sparse.top.start(causal_keys(step, sparse.row), top_k, grain, room);
+    for (std::int64_t piece = 0; piece < sparse.top.pieces(); ++piece) pieces_.push_back({i, piece});
+  }
+
+  float* scores = scores_.ensure(count * room);
+  const auto each_row = [&](auto task) {
+    step.pool.run(
+        count, [&](std::int64_t i, int /*thread*/) { task(sparse_[static_cast<std::size_t>(i)], scores + i * room); });
+  };
+  const auto each_piece = [&](auto task) {
+    step.pool.run(static_cast<std::int64_t>(pieces_.size()), [&](std::int64_t i, int /*thread*/) {
+      const RowPiece& at = pieces_[static_cast<std::size_t>(i)];
+      task(sparse_[static_cast<std::size_t>(at.row)], at.piece, scores + at.row * room);
+    });
+  };
+  each_piece([&](SparseRow& sparse, std::int64_t piece, float* mine) {
+    const std::int64_t begin = piece * grain;
+    const std::int64_t end = std::min(begin + grain, causal_keys(step, sparse.row));
+    score(step, layer, {sparse.row, 1}, begin, end, mine + begin, room);
+    sparse.top.note(piece, mine);
+  });
+  each_row([](SparseRow& sparse, float* /*mine*/) { sparse.top.bound(); });
+  each_piece([](SparseRow& sparse, std::int64_t piece, float* mine) { sparse.top.collect(piece, mine); });
+  each_row([&](SparseRow& sparse, float* mine) { sparse.top.finish(mine, selected_.data() + sparse.row * top_k); });
 }
 
 const std::int32_t* Indexer::selected(const StepContext& step, std::int64_t row) const {

@@ -25,6 +25,8 @@ class Indexer {
   const std::int32_t* selected(const StepContext& step, std::int64_t row) const;
 
  private:
+  void select_for_prefill(StepContext& step, std::int64_t layer, std::int64_t room);
+  void select_for_decode(StepContext& step, std::int64_t layer, std::int64_t room);
   void score(StepContext& step, std::int64_t layer, const RowTile& tile, std::int64_t begin, std::int64_t end,
              float* scores, std::int64_t scores_stride) const;
 
@@ -33,8 +35,14 @@ class Indexer {
   Buffer<float> weights_;  // [rows, heads], fp32
   Buffer<float> scores_;
   Buffer<std::int32_t> selected_;  // [rows, top_k]
-  PiecewiseTopK top_;
   std::vector<RowTile> tiles_;
+  // Decode: the rows that select, and the parts of their keys; RowPiece::row is an index of sparse_.
+  struct SparseRow {
+    std::int64_t row = 0;
+    PiecewiseTopK top;
+  };
+  std::vector<SparseRow> sparse_;
+  std::vector<RowPiece> pieces_;
 };
 
 }  // namespace perigee

@@ -36,6 +36,20 @@ MlaPartial from_head(const MlaShape& shape, const MlaPartial& partial, std::int6
   return {.m = partial.m + head, .l = partial.l + head, .acc = partial.acc + head * shape.kv};
 }
 
+// The shape of up to `count` heads from one on.
+MlaShape with_heads(const MlaShape& shape, std::int64_t head, std::int64_t count) {
+  MlaShape part = shape;
+  part.heads = std::min(count, shape.heads - head);
+  return part;
+}
+
+PagedRows latent_rows(const StepContext& step, std::int64_t layer, std::int64_t row) {
+  return {.pages = step.sequence_of(row).pages,
+          .offset = step.layout.mla[static_cast<std::size_t>(layer)].latent,
+          .row = step.config.mla.latent_row(),
+          .format = step.layout.key_format};
+}
+
 void clear(const MlaShape& shape, const MlaPartial& partial) {
   std::fill_n(partial.m, shape.heads, -std::numeric_limits<float>::infinity());
   std::fill_n(partial.l, shape.heads, 0.0F);
@@ -111,103 +125,115 @@ void MlaLayer::absorb(StepContext& step, const MlaWeights& weights) {
   });
 }
 
+MlaQuery MlaLayer::query_of(const StepContext& step, std::int64_t layer, std::int64_t row) const {
+  const MlaConfig& mla = step.config.mla;
+  const bool sparse = step.config.layers[static_cast<std::size_t>(layer)].indexer;
+  return {.q = absorbed_.data() + row * mla.heads * mla.latent_row(),
+          .keys = step.row_position[static_cast<std::size_t>(row)] + 1,
+          .selected = sparse ? indexer_.selected(step, row) : nullptr,
+          .selected_count = step.config.indexer.top_k};
+}
+
 void MlaLayer::attend(StepContext& step, std::int64_t layer) {
   const MlaConfig& mla = step.config.mla;
-  const MlaShape shape = attention_shape(mla);
+  attended_.ensure(step.rows * mla.heads * mla.kv_lora_rank);
+  if (step.rows >= 2 * step.pool.size()) {
+    attend_for_prefill(step, layer);
+  } else {
+    attend_for_decode(step, layer);
+  }
+}
+
+// A tile of queries a task, which walks all segments of its keys.
+void MlaLayer::attend_for_prefill(StepContext& step, std::int64_t layer) {
+  const MlaShape shape = attention_shape(step.config.mla);
   const std::int64_t partial_size = partial_floats(shape);
-  const std::int64_t offset = step.layout.mla[static_cast<std::size_t>(layer)].latent;
-  const bool sparse = step.config.layers[static_cast<std::size_t>(layer)].indexer;
-  float* attended = attended_.ensure(step.rows * shape.heads * shape.kv);
-  const int threads = step.pool.size();
+  row_tiles(step, kMlaQueryTile, tiles_);
+  float* memory = partials_.ensure(2 * kMlaQueryTile * partial_size * step.pool.size());
+  step.pool.run(static_cast<std::int64_t>(tiles_.size()), [&](std::int64_t index, int thread) {
+    const RowTile& tile = tiles_[static_cast<std::size_t>(index)];
+    const auto count = static_cast<std::size_t>(tile.count);
+    std::array<MlaQuery, kMlaQueryTile> queries{};
+    std::array<MlaPartial, kMlaQueryTile> running{};
+    std::array<MlaPartial, kMlaQueryTile> next{};
+    float* mine = memory + 2 * kMlaQueryTile * partial_size * thread;
+    std::int64_t entries = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      queries[i] = query_of(step, layer, tile.begin + at);
+      running[i] = partial_at(shape, mine + 2 * at * partial_size);
+      next[i] = partial_at(shape, mine + (2 * at + 1) * partial_size);
+      clear(shape, running[i]);
+      entries = std::max(entries, queries[i].entries());
+    }
+    const PagedRows keys = latent_rows(step, layer, tile.begin);
+    for (std::int64_t segment = 0; segment * kAttentionSegment < entries; ++segment) {
+      step.kernels.mla_segment(shape, keys, std::span(queries).first(count), segment, std::span(next).first(count));
+      for (std::size_t i = 0; i < count; ++i) step.kernels.mla_merge(shape, next[i], running[i]);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int64_t row = tile.begin + static_cast<std::int64_t>(i);
+      step.kernels.mla_finish(shape, running[i], attended_.data() + row * shape.heads * shape.kv, step.rounding);
+    }
+  });
+}
 
-  const auto query_of = [&](std::int64_t row) {
-    return MlaQuery{.q = absorbed_.data() + row * shape.heads * mla.latent_row(),
-                    .keys = step.row_position[static_cast<std::size_t>(row)] + 1,
-                    .selected = sparse ? indexer_.selected(step, row) : nullptr,
-                    .selected_count = step.config.indexer.top_k};
-  };
-  const auto keys_of = [&](std::int64_t row) {
-    return PagedRows{.pages = step.sequence_of(row).pages,
-                     .offset = offset,
-                     .row = mla.latent_row(),
-                     .format = step.layout.key_format};
-  };
+// The segments of all queries, and groups of their heads, spread over the threads; a wave of segments at a time bounds
+// the memory.
+void MlaLayer::attend_for_decode(StepContext& step, std::int64_t layer) {
+  const MlaShape shape = attention_shape(step.config.mla);
+  const std::int64_t partial_size = partial_floats(shape);
+  const std::int64_t threads = step.pool.size();
+  pieces_.clear();
+  for (std::int64_t row = 0; row < step.rows; ++row) {
+    const std::int64_t segments = ceil_div(query_of(step, layer, row).entries(), kAttentionSegment);
+    for (std::int64_t segment = 0; segment < segments; ++segment) pieces_.push_back({row, segment});
+  }
+  const std::int64_t wave = 2 * threads;
+  float* memory = partials_.ensure((wave + step.rows) * partial_size);
+  const auto running = [&](std::int64_t row) { return partial_at(shape, memory + (wave + row) * partial_size); };
 
-  const auto attended_row = [&](std::int64_t row) { return attended + row * shape.heads * shape.kv; };
+  const std::span<const RowPiece> pieces(pieces_);
+  for (std::size_t first = 0; first < pieces.size(); first += static_cast<std::size_t>(wave)) {
+    const auto part = pieces.subspan(first, std::min(static_cast<std::size_t>(wave), pieces.size() - first));
+    const auto count = static_cast<std::int64_t>(part.size());
+    // Every group of heads reads the keys again, so heads are split only where segments alone would leave threads idle.
+    const std::int64_t uneven = count % threads;
+    const std::int64_t shares = uneven == 0 ? 1 : ceil_div(threads, uneven);
+    const std::int64_t group = ceil_div(ceil_div(shape.heads, shares), kHeadMultiple) * kHeadMultiple;
+    const std::int64_t groups = ceil_div(shape.heads, group);
+    step.pool.run(count * groups, [&](std::int64_t task, int /*thread*/) {
+      const std::int64_t i = task / groups;
+      const RowPiece& at = part[static_cast<std::size_t>(i)];
+      const std::int64_t head = task % groups * group;
+      MlaQuery query = query_of(step, layer, at.row);
+      query.q += head * (shape.kv + shape.rope);
+      const MlaPartial partial = from_head(shape, partial_at(shape, memory + i * partial_size), head);
+      step.kernels.mla_segment(with_heads(shape, head, group), latent_rows(step, layer, at.row), {&query, 1}, at.piece,
+                               {&partial, 1});
+    });
 
-  if (step.rows >= 2 * threads) {
-    // Prefill: a tile of queries a task, which walks all segments of its keys.
-    row_tiles(step, kMlaQueryTile, tiles_);
-    float* memory = partials_.ensure(2 * kMlaQueryTile * partial_size * threads);
-    step.pool.run(static_cast<std::int64_t>(tiles_.size()), [&](std::int64_t index, int thread) {
-      const RowTile& tile = tiles_[static_cast<std::size_t>(index)];
-      const auto count = static_cast<std::size_t>(tile.count);
-      std::array<MlaQuery, kMlaQueryTile> queries{};
-      std::array<MlaPartial, kMlaQueryTile> running{};
-      std::array<MlaPartial, kMlaQueryTile> next{};
-      float* mine = memory + 2 * kMlaQueryTile * partial_size * thread;
-      std::int64_t entries = 0;
-      for (std::size_t i = 0; i < count; ++i) {
-        const auto at = static_cast<std::int64_t>(i);
-        queries[i] = query_of(tile.begin + at);
-        running[i] = partial_at(shape, mine + 2 * at * partial_size);
-        next[i] = partial_at(shape, mine + (2 * at + 1) * partial_size);
-        clear(shape, running[i]);
-        entries = std::max(entries, queries[i].entries());
+    // The wave's rows are neighbours; the first and the last may go on in other waves.
+    const std::int64_t first_row = part.front().row;
+    const std::int64_t rows = part.back().row - first_row + 1;
+    const std::int64_t merged = ceil_div(shape.heads, ceil_div(threads, rows));
+    const std::int64_t merges = ceil_div(shape.heads, merged);  // of a row
+    step.pool.run(rows * merges, [&](std::int64_t task, int /*thread*/) {
+      const std::int64_t row = first_row + task / merges;
+      const std::int64_t head = task % merges * merged;
+      const MlaShape heads = with_heads(shape, head, merged);
+      const MlaPartial sum = from_head(shape, running(row), head);
+      auto i = std::ranges::lower_bound(part, row, {}, &RowPiece::row) - part.begin();
+      for (; i < count && part[static_cast<std::size_t>(i)].row == row; ++i) {
+        if (part[static_cast<std::size_t>(i)].piece == 0) clear(heads, sum);
+        step.kernels.mla_merge(heads, from_head(shape, partial_at(shape, memory + i * partial_size), head), sum);
       }
-      for (std::int64_t segment = 0; segment * kAttentionSegment < entries; ++segment) {
-        step.kernels.mla_segment(shape, keys_of(tile.begin), std::span(queries).first(count), segment,
-                                 std::span(next).first(count));
-        for (std::size_t i = 0; i < count; ++i) step.kernels.mla_merge(shape, next[i], running[i]);
-      }
-      for (std::size_t i = 0; i < count; ++i) {
-        step.kernels.mla_finish(shape, running[i], attended_row(tile.begin + static_cast<std::int64_t>(i)),
-                                step.rounding);
+      const auto next = first + static_cast<std::size_t>(i);
+      if (next == pieces.size() || pieces[next].row != row) {
+        float* out = attended_.data() + (row * shape.heads + head) * shape.kv;
+        step.kernels.mla_finish(heads, sum, out, step.rounding);
       }
     });
-    return;
-  }
-  // Few queries: the segments of one query, and groups of its heads, spread over the threads; a wave of segments at a
-  // time bounds the memory.
-  const std::int64_t wave = 2 * threads;
-  float* memory = partials_.ensure((wave + 1) * partial_size);
-  const MlaPartial running = partial_at(shape, memory + wave * partial_size);
-  for (std::int64_t row = 0; row < step.rows; ++row) {
-    const MlaQuery query = query_of(row);
-    const std::int64_t segments = ceil_div(query.entries(), kAttentionSegment);
-    for (std::int64_t first = 0; first < segments; first += wave) {
-      const std::int64_t count = std::min(wave, segments - first);
-      // Every group of heads reads the keys again, so heads are split only where segments alone would leave threads
-      // idle.
-      const std::int64_t uneven = count % threads;
-      const std::int64_t shares = uneven == 0 ? 1 : ceil_div<std::int64_t>(threads, uneven);
-      const std::int64_t group = ceil_div(ceil_div(shape.heads, shares), kHeadMultiple) * kHeadMultiple;
-      const std::int64_t groups = ceil_div(shape.heads, group);
-      step.pool.run(count * groups, [&](std::int64_t task, int /*thread*/) {
-        const std::int64_t i = task / groups;
-        const std::int64_t head = task % groups * group;
-        MlaShape part = shape;
-        part.heads = std::min(group, shape.heads - head);
-        MlaQuery heads = query;
-        heads.q += head * mla.latent_row();
-        const MlaPartial partial = from_head(shape, partial_at(shape, memory + i * partial_size), head);
-        step.kernels.mla_segment(part, keys_of(row), {&heads, 1}, first + i, {&partial, 1});
-      });
-      const std::int64_t merged = ceil_div<std::int64_t>(shape.heads, threads);
-      step.pool.run(ceil_div(shape.heads, merged), [&](std::int64_t task, int /*thread*/) {
-        const std::int64_t head = task * merged;
-        MlaShape part = shape;
-        part.heads = std::min(merged, shape.heads - head);
-        const MlaPartial sum = from_head(shape, running, head);
-        if (first == 0) clear(part, sum);
-        for (std::int64_t i = 0; i < count; ++i) {
-          step.kernels.mla_merge(part, from_head(shape, partial_at(shape, memory + i * partial_size), head), sum);
-        }
-        if (first + count == segments) {
-          step.kernels.mla_finish(part, sum, attended_row(row) + head * shape.kv, step.rounding);
-        }
-      });
-    }
   }
 }
 

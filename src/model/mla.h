@@ -19,6 +19,9 @@ class MlaLayer {
   void append_keys(StepContext& step, std::int64_t layer, const MlaWeights& weights);
   void absorb(StepContext& step, const MlaWeights& weights);
   void attend(StepContext& step, std::int64_t layer);
+  void attend_for_prefill(StepContext& step, std::int64_t layer);
+  void attend_for_decode(StepContext& step, std::int64_t layer);
+  MlaQuery query_of(const StepContext& step, std::int64_t layer, std::int64_t row) const;
 
   Indexer indexer_;
   Buffer<float> q_latent_;  // [rows, q_lora_rank], normed
@@ -31,6 +34,7 @@ class MlaLayer {
   Buffer<float> partials_;
   std::vector<LinearJob> jobs_;
   std::vector<RowTile> tiles_;
+  std::vector<RowPiece> pieces_;  // decode: the attention segments of all rows
 };
 
 }  // namespace perigee

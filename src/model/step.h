@@ -77,6 +77,12 @@ struct RowTile {
 };
 void row_tiles(const StepContext& step, std::int64_t tile, std::vector<RowTile>& tiles);
 
+// A part of the keys of one row, where few rows share many threads.
+struct RowPiece {
+  std::int64_t row = 0;
+  std::int64_t piece = 0;
+};
+
 // Splits [0, count) into pieces of `grain` and runs body(begin, end, thread) on the pool.
 template <typename Body>
 void parallel_ranges(ThreadPool& pool, std::int64_t count, std::int64_t grain, const Body& body) {

@@ -170,5 +170,51 @@ TEST(SparseAttention, BelowTopKEqualsDense) {
   EXPECT_TRUE(equal_bits(outcomes[0].recurrent, outcomes[1].recurrent));
 }
 
+// Logits of one decode step of three sequences whose caches hold generated rows: lists of several attention segments,
+// which go on from one wave to the next, and more scores than one piece.
+std::vector<float> decode_at_depths(const Checkpoint& checkpoint, const Kernels& kernels, int threads) {
+  ThreadPool pool(threads);
+  auto model = Model::create(checkpoint, kernels, pool, Precision::kBf16);
+  EXPECT_TRUE(model.ok());
+  const StateLayout& layout = (*model)->state_layout();
+  std::vector<std::unique_ptr<SequenceStorage>> sequences;
+  std::vector<Segment> segments;
+  const std::vector<std::int32_t> tokens = {5, 6, 7};
+  std::mt19937 random(3);
+  for (const std::int64_t depth : {13'000, 300, 30'000}) {
+    const std::vector<std::int32_t> before(static_cast<std::size_t>(depth));
+    SequenceStorage& sequence = *sequences.emplace_back(std::make_unique<SequenceStorage>(layout));
+    static_cast<void>(sequence.next(before, WantLogits::kNone));
+    for (std::byte* page : sequence.pages()) {
+      auto* words = reinterpret_cast<std::uint16_t*>(page);
+      // Between 1/32 and 1/2, of either sign.
+      for (std::int64_t i = 0; i < layout.page_bytes / 2; ++i) {
+        const auto bits = static_cast<std::uint32_t>(random());
+        words[i] = static_cast<std::uint16_t>((bits & 0x8000U) | (0x3D00U + (bits & 0x1FFU)));
+      }
+    }
+    sequence.advance(depth);
+    segments.push_back(sequence.next(std::span(tokens).subspan(segments.size(), 1), WantLogits::kLast));
+  }
+  const std::span<const float> logits = (*model)->forward(segments).logits;
+  return {logits.begin(), logits.end()};
+}
+
+TEST(SameBitsAtDepth, AnyThreads) {
+  for (const char* config : {"tiny-a", "tiny-k3"}) {  // sparse and dense
+    auto checkpoint = synthesise_checkpoint(std::string(PERIGEE_SOURCE_DIR "/tests/data/goldens/") + config);
+    ASSERT_TRUE(checkpoint.ok());
+    for (const char* isa : {"avx2", "avx512", "avx512bf16", "amx"}) {
+      const auto kernels = select_kernels(isa);
+      if (!kernels.ok()) continue;
+      const std::vector<float> alone = decode_at_depths(**checkpoint, **kernels, 1);  // a sequence a task
+      for (const int threads : {2, 5, 16}) {
+        EXPECT_TRUE(equal_bits(decode_at_depths(**checkpoint, **kernels, threads), alone))
+            << config << ", " << isa << ", " << threads << " threads";
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace perigee
