@@ -254,9 +254,8 @@ void MlaLayer::forward(StepContext& step, std::int64_t layer, const MlaWeights& 
          o + head * mla.v, o_stride, step.rounding);
   });
   if (mla.output_gate) {
-    parallel_ranges(step.pool, step.rows, kRowGrain, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {
-      float* part = o + begin * o_stride;
-      step.kernels.sigmoid_gate(part, gate_.data() + begin * o_stride, (end - begin) * o_stride, part, step.rounding);
+    parallel_elements(step.pool, step.rows * o_stride, [&](std::int64_t begin, std::int64_t end) {
+      step.kernels.sigmoid_gate(o + begin, gate_.data() + begin, end - begin, o + begin, step.rounding);
     });
   }
   const LinearJob output = linear_job(step, weights.o, o, out);

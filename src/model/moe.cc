@@ -5,10 +5,14 @@
 #include <cmath>
 #include <limits>
 
+#include "base/checked.h"
+
 namespace perigee {
 namespace {
 
 constexpr std::int64_t kMaxTopK = 64;
+constexpr std::int64_t kGatherGrain = 4;      // rows of expert inputs a task
+constexpr std::int64_t kCombineGrain = 1024;  // columns a task
 
 // Group restriction (a no-op in the released models): a group scores the sum of its two largest biased scores; scores
 // outside the best top_k_groups groups become -inf.
@@ -40,10 +44,10 @@ void restrict_groups(const MoeConfig& moe, float* biased) {
 
 void activate(StepContext& step, float* gate, const float* up, std::int64_t rows, std::int64_t width) {
   const ModelConfig& config = step.config;
-  parallel_ranges(step.pool, rows, kRowGrain, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {
-    float* g = gate + begin * width;
-    const float* u = up + begin * width;
-    const std::int64_t n = (end - begin) * width;
+  parallel_elements(step.pool, rows * width, [&](std::int64_t begin, std::int64_t end) {
+    float* g = gate + begin;
+    const float* u = up + begin;
+    const std::int64_t n = end - begin;
     if (config.activation == Activation::kSitu) {
       step.kernels.situ(g, u, n, static_cast<float>(config.situ_beta), static_cast<float>(config.situ_linear_beta), g,
                         step.rounding);
@@ -141,7 +145,7 @@ void MoeLayer::run_experts(StepContext& step, const MoeWeights& weights, const f
   float* gate = gate_.ensure(pairs * moe.expert_width);
   float* up = up_.ensure(pairs * moe.expert_width);
   float* out = expert_out_.ensure(pairs * width);
-  parallel_ranges(step.pool, pairs, 4 * kRowGrain, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {
+  parallel_ranges(step.pool, pairs, kGatherGrain, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {
     for (std::int64_t slot = begin; slot < end; ++slot) {
       std::copy_n(expert_input + grouped_row_[static_cast<std::size_t>(slot)] * width, width, gathered + slot * width);
     }
@@ -175,22 +179,24 @@ void MoeLayer::run_experts(StepContext& step, const MoeWeights& weights, const f
 // Expert results are rounded already; fp32 sum in ascending expert id, one rounding (spec 6.3, design 5).
 void MoeLayer::combine(StepContext& step, std::int64_t width, float* out) {
   const std::int64_t top_k = step.config.moe.top_k;
-  parallel_ranges(step.pool, step.rows, kRowGrain, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {
+  const std::int64_t parts_of_row = ceil_div(width, kCombineGrain);
+  step.pool.run(step.rows * parts_of_row, [&](std::int64_t task, int /*thread*/) {
+    const std::int64_t row = task / parts_of_row;
+    const std::int64_t begin = task % parts_of_row * kCombineGrain;
+    const std::int64_t columns = std::min(kCombineGrain, width - begin);
+    const std::int32_t* ids = ids_.data() + row * top_k;
+    const auto k = static_cast<std::size_t>(top_k);
     std::array<std::int64_t, kMaxTopK> order{};
+    for (std::size_t i = 0; i < k; ++i) order[i] = static_cast<std::int64_t>(i);
+    std::sort(order.begin(), order.begin() + top_k, [ids](std::int64_t a, std::int64_t b) { return ids[a] < ids[b]; });
     std::array<const float*, kMaxTopK> parts{};
     std::array<float, kMaxTopK> scale{};
-    for (std::int64_t row = begin; row < end; ++row) {
-      const std::int32_t* ids = ids_.data() + row * top_k;
-      const auto k = static_cast<std::size_t>(top_k);
-      for (std::size_t i = 0; i < k; ++i) order[i] = static_cast<std::int64_t>(i);
-      std::sort(order.begin(), order.begin() + top_k,
-                [ids](std::int64_t a, std::int64_t b) { return ids[a] < ids[b]; });
-      for (std::size_t i = 0; i < k; ++i) {
-        parts[i] = expert_out_.data() + slot_of_.data()[row * top_k + order[i]] * width;
-        scale[i] = weights_.data()[row * top_k + order[i]];
-      }
-      step.kernels.weighted_sum(std::span(parts).first(k), scale.data(), width, out + row * width, step.rounding);
+    for (std::size_t i = 0; i < k; ++i) {
+      parts[i] = expert_out_.data() + slot_of_.data()[row * top_k + order[i]] * width + begin;
+      scale[i] = weights_.data()[row * top_k + order[i]];
     }
+    step.kernels.weighted_sum(std::span(parts).first(k), scale.data(), columns, out + row * width + begin,
+                              step.rounding);
   });
 }
 
@@ -237,9 +243,8 @@ void MoeLayer::forward(StepContext& step, std::int64_t layer, const MoeWeights& 
     run_linear(step, {&up, 1});
   }
   if (shared) {
-    parallel_ranges(step.pool, step.rows, kRowGrain, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {
-      step.kernels.add(out + begin * hidden, shared_out_.data() + begin * hidden, (end - begin) * hidden,
-                       out + begin * hidden, step.rounding);
+    parallel_elements(step.pool, step.rows * hidden, [&](std::int64_t begin, std::int64_t end) {
+      step.kernels.add(out + begin, shared_out_.data() + begin, end - begin, out + begin, step.rounding);
     });
   }
 }

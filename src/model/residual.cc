@@ -57,9 +57,8 @@ void Residual::add(StepContext& step, const float* values) {
     prefix_empty_ = false;
     return;
   }
-  parallel_ranges(step.pool, rows_, kRowGrain, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {
-    step.kernels.add(prefix + begin * hidden_, values + begin * hidden_, (end - begin) * hidden_,
-                     prefix + begin * hidden_, step.rounding);
+  parallel_elements(step.pool, rows_ * hidden_, [&](std::int64_t begin, std::int64_t end) {
+    step.kernels.add(prefix + begin, values + begin, end - begin, prefix + begin, step.rounding);
   });
 }
 

@@ -93,4 +93,13 @@ void parallel_ranges(ThreadPool& pool, std::int64_t count, std::int64_t grain, c
   });
 }
 
+// The same for work on single elements: pieces of at least some microseconds, whatever the rows are, and few of them.
+template <typename Body>
+void parallel_elements(ThreadPool& pool, std::int64_t count, const Body& body) {
+  constexpr std::int64_t kLeast = 4096;
+  const std::int64_t grain = count / (8 * pool.size()) / kLeast * kLeast;
+  parallel_ranges(pool, count, grain > kLeast ? grain : kLeast,
+                  [&](std::int64_t begin, std::int64_t end, int /*thread*/) { body(begin, end); });
+}
+
 }  // namespace perigee
