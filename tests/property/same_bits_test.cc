@@ -2,6 +2,7 @@
 // cut into steps, on what else is in the batch, or on the number of threads. Compared with memcmp against one
 // whole-prompt step on one thread, for every golden configuration, both activation paths and every instruction-set path
 // of this machine.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -168,6 +169,29 @@ TEST(SparseAttention, BelowTopKEqualsDense) {
   }
   EXPECT_TRUE(equal_bits(outcomes[0].logits, outcomes[1].logits));
   EXPECT_TRUE(equal_bits(outcomes[0].recurrent, outcomes[1].recurrent));
+}
+
+// More tokens in a step than one piece of a product takes.
+TEST(SameBitsOfLongPrompts, AnyThreads) {
+  for (const char* config : {"tiny-a", "tiny-a-int4", "tiny-a-bf16"}) {
+    auto checkpoint = synthesise_checkpoint(std::string(PERIGEE_SOURCE_DIR "/tests/data/goldens/") + config);
+    ASSERT_TRUE(checkpoint.ok());
+    const auto tokens = make_tokens(450, (*checkpoint)->config().vocab, 9);
+    for (const char* isa : {"avx2", "avx512", "avx512bf16", "amx"}) {
+      const auto kernels = select_kernels(isa);
+      if (!kernels.ok()) continue;
+      const auto run_with = [&](int threads, std::int64_t chunk) {
+        ThreadPool pool(threads);
+        auto model = Model::create(**checkpoint, **kernels, pool, Precision::kBf16);
+        EXPECT_TRUE(model.ok());
+        return run(**model, tokens, {chunk}, 0);
+      };
+      const Outcome in_chunks = run_with(1, 60);
+      for (const int threads : {1, 3, 16}) {
+        expect_same(run_with(threads, 450), in_chunks, fmt::format("{}, {}, {} threads", config, isa, threads));
+      }
+    }
+  }
 }
 
 // Logits of one decode step of three sequences whose caches hold generated rows: lists of several attention segments,
