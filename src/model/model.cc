@@ -93,18 +93,20 @@ StepContext Model::make_step(std::span<const Segment> segments, ForwardObserver*
 
 void Model::embed(StepContext& step, float* rows) const {
   const Matrix& table = weights_.embedding;
-  for (std::int64_t row = 0; row < step.rows; ++row) {
-    const auto segment = static_cast<std::size_t>(step.row_segment[static_cast<std::size_t>(row)]);
-    const std::int64_t token = step.segments[segment].tokens[static_cast<std::size_t>(row - step.segment_row[segment])];
-    const std::byte* source = table.data + token * table.row_bytes;
-    float* out = rows + row * config_.hidden;
-    if (table.format == WeightFormat::kF32) {
-      std::memcpy(out, source, static_cast<std::size_t>(config_.hidden) * 4);
-      continue;
+  parallel_ranges(step.pool, step.rows, kRowGrain, [&](std::int64_t begin, std::int64_t end, int /*thread*/) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const auto segment = static_cast<std::size_t>(step.row_segment[static_cast<std::size_t>(row)]);
+      const auto at = static_cast<std::size_t>(row - step.segment_row[segment]);
+      const std::byte* source = table.data + step.segments[segment].tokens[at] * table.row_bytes;
+      float* out = rows + row * config_.hidden;
+      if (table.format == WeightFormat::kF32) {
+        std::memcpy(out, source, static_cast<std::size_t>(config_.hidden) * 4);
+        continue;
+      }
+      const auto* values = reinterpret_cast<const bf16*>(source);
+      for (std::int64_t i = 0; i < config_.hidden; ++i) out[i] = to_float(values[i]);
     }
-    const auto* values = reinterpret_cast<const bf16*>(source);
-    for (std::int64_t i = 0; i < config_.hidden; ++i) out[i] = to_float(values[i]);
-  }
+  });
 }
 
 void Model::norm_rows(StepContext& step, const float* x, const FloatVector& weight, std::int64_t rows, float* y) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace perigee {
 namespace {
@@ -46,20 +47,22 @@ const float* Residual::read(StepContext& step, const AttnResWeights& weights, bo
 
 void Residual::begin_layer(const StepContext& step, std::int64_t layer) {
   if (step.config.attn_res_block == 0 || layer % step.config.attn_res_block != 0) return;
-  push(prefix_.data());  // the raw prefix, not what the mix made of it
+  // The raw prefix, not what the mix made of it. Its memory changes hands; the next add() fills the other.
+  std::swap(stored_[static_cast<std::size_t>(blocks_++)], prefix_);
+  prefix_.ensure(rows_ * hidden_);
   prefix_empty_ = true;
 }
 
 void Residual::add(StepContext& step, const float* values) {
   float* prefix = prefix_.data();
-  if (prefix_empty_) {
-    std::copy_n(values, rows_ * hidden_, prefix);
-    prefix_empty_ = false;
-    return;
-  }
   parallel_elements(step.pool, rows_ * hidden_, [&](std::int64_t begin, std::int64_t end) {
-    step.kernels.add(prefix + begin, values + begin, end - begin, prefix + begin, step.rounding);
+    if (prefix_empty_) {
+      std::copy(values + begin, values + end, prefix + begin);
+    } else {
+      step.kernels.add(prefix + begin, values + begin, end - begin, prefix + begin, step.rounding);
+    }
   });
+  prefix_empty_ = false;
 }
 
 }  // namespace perigee
