@@ -61,11 +61,12 @@ struct Mxfp4Decoder {
   RowBases scales;
   Mxfp4Decoder(const Matrix& w, std::int64_t row)
       : data(w.data + row * w.row_bytes, w.row_bytes), scales(w.scales + row * w.scale_row_bytes, w.scale_row_bytes) {}
+  inline Words vector(int r, std::int64_t s, int v) const {
+    return mxfp4_words(data.row(r) + s * kStepBytes + 16 * v, scales.row(r)[4 * s + v]);
+  }
   inline void step(int r, std::int64_t s, Words* out) const {
-    const std::byte* codes = data.row(r) + s * kStepBytes;
-    const std::byte* scale = scales.row(r) + 4 * s;
 #pragma GCC unroll 4
-    for (int v = 0; v < 4; ++v) out[v] = mxfp4_words(codes + 16 * v, scale[v]);
+    for (int v = 0; v < 4; ++v) out[v] = vector(r, s, v);
   }
 };
 

@@ -17,7 +17,7 @@ void gemm_bf16(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, co
       if (row < row_end) many_tokens<Bf16Pairs, true>(w, row, row_end, x, x_stride, tokens, out);
       return;
     case WeightFormat::kMxfp4:
-      if (tokens <= 4) row = few_tokens<Mxfp4Decoder, 4>(w, row_begin, row_end, x, x_stride, tokens, out);
+      if (tokens <= 6) row = few_tokens<Mxfp4Decoder, 6>(w, row_begin, row_end, x, x_stride, tokens, out);
       if (row < row_end) many_tokens<Bf16Pairs, false>(w, row, row_end, x, x_stride, tokens, out);
       return;
     default:

@@ -323,20 +323,38 @@ inline void some_token_rows(const FourRows& rows, const Element* packed, std::in
     Vec acc[4][kTokens];
 #pragma GCC unroll 4
     for (int r = 0; r < 4; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 6
       for (int t = 0; t < kTokens; ++t) acc[r][t] = zero();
     }
     for (std::int64_t s = k / kStep; s < end_step; ++s) {
+      const Element* xs = packed + s * kStep;
+      if constexpr (requires { decoder.vector(0, s, 0); }) {
+        // All four rows meet a vector of activations while it is in a register: a quarter of the loads.
+#pragma GCC unroll 4
+        for (int r = 0; r < 4; ++r) fetch_ahead<Decoder::kStepBytes>(decoder.data.row(r), s);
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; ++v) {
+          Words ws[4];
+#pragma GCC unroll 4
+          for (int r = 0; r < 4; ++r) ws[r] = decoder.vector(r, s, v);
+#pragma GCC unroll 6
+          for (int t = 0; t < kTokens; ++t) {
+            const Words x = load_once(xs + t * stride + v * kVector);
+#pragma GCC unroll 4
+            for (int r = 0; r < 4; ++r) acc[r][t] = multiply_add(ws[r], x, acc[r][t]);
+          }
+        }
+        continue;
+      }
 #pragma GCC unroll 4
       for (int r = 0; r < 4; ++r) {
         fetch_ahead<Decoder::kStepBytes>(decoder.data.row(r), s);
         Words ws[4];
         decoder.step(r, s, ws);
-        const Element* xs = packed + s * kStep;
         asm volatile("" : "+r"(xs));  // or the activations of a step would be kept, in registers that are not there
 #pragma GCC unroll 4
         for (int v = 0; v < 4; ++v) {
-#pragma GCC unroll 4
+#pragma GCC unroll 6
           for (int t = 0; t < kTokens; ++t) {
             acc[r][t] = multiply_add(ws[v], load_words(xs + t * stride + v * kVector), acc[r][t]);
           }
