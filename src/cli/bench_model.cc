@@ -62,21 +62,9 @@ class ModelBench {
     return out;
   }
 
-  // A sequence whose caches say that `depth` tokens went before. The rows are small bf16 numbers.
   std::unique_ptr<SequenceStorage> at_depth(std::int64_t depth) const {
     auto sequence = std::make_unique<SequenceStorage>(model_.state_layout());
-    if (depth == 0) return sequence;
-    const std::vector<std::int32_t> none(static_cast<std::size_t>(depth));
-    static_cast<void>(sequence->next(none, WantLogits::kNone));
-    std::uint64_t seed = 1;
-    for (std::byte* page : sequence->pages()) {
-      auto* words = reinterpret_cast<std::uint16_t*>(page);
-      for (std::int64_t i = 0; i < model_.state_layout().page_bytes / 2; ++i) {
-        seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
-        words[i] = static_cast<std::uint16_t>((seed >> 63 << 15) | (0x3D00U + ((seed >> 40) & 0x1FFU)));
-      }
-    }
-    sequence->advance(depth);
+    sequence->generate(depth);
     return sequence;
   }
 

@@ -66,9 +66,10 @@ Result<EngineMemory> plan_engine_memory(const Checkpoint& checkpoint, const Stat
   const std::int64_t page_bytes = std::max<std::int64_t>(layout.page_bytes, 1);
   const std::int64_t model_limit =
       config.max_positions > 0 ? config.max_positions : std::numeric_limits<std::int64_t>::max();
+  const std::int64_t wanted_context = options.context_tokens > 0 ? options.context_tokens : model_limit;
   if (std::ranges::any_of(config.layers, &LayerConfig::indexer)) {
     const std::int64_t most_keys =
-        std::min(options.context_tokens > 0 ? options.context_tokens : model_limit,
+        std::min(wanted_context,
                  std::max<std::int64_t>(plan.total - plan.weights - plan.activations, 0) / page_bytes * kPageTokens);
     plan.activations += kIndexScoreBytes * threads * most_keys;
   }
@@ -89,7 +90,7 @@ Result<EngineMemory> plan_engine_memory(const Checkpoint& checkpoint, const Stat
   plan.live_states = plan.branches * state_bytes;
   plan.pages = std::max((rest - plan.live_states) / 3 * 2, (kBlockTokens / kPageTokens) * page_bytes);
   const std::int64_t longest = plan.pages / page_bytes * kPageTokens;
-  plan.context_tokens = std::min(options.context_tokens > 0 ? options.context_tokens : model_limit, longest);
+  plan.context_tokens = std::min(wanted_context, longest);
   if (options.context_tokens > longest) {
     return make_error(StatusCode::kResourceExhausted,
                       "context: expected at most {} tokens (key pages {}, {} bytes a token), found {}", longest,

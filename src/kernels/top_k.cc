@@ -61,18 +61,39 @@ constexpr std::size_t kGroups = 4096;
 constexpr std::size_t kCandidates = 2 * kGroups;
 constexpr std::int64_t kTogether = 16;  // scores that are compared before one of them is looked at
 
-// The k-th largest of the maxima of kGroups groups: at least k scores reach it, and of many scores not many more.
-float reached_by_k(const float* scores, std::int64_t n, std::int64_t k) {
-  std::array<float, kGroups> largest;
-  largest.fill(-std::numeric_limits<float>::infinity());
-  for (std::int64_t at = 0; at + static_cast<std::int64_t>(kGroups) <= n; at += kGroups) {
-    for (std::size_t i = 0; i < kGroups; ++i) {
-      const float score = scores[at + static_cast<std::int64_t>(i)];
+// The largest of each of `groups` groups of scores, every groups-th one; -infinity where there is none but NaN.
+void group_maxima(const float* scores, std::int64_t n, std::int64_t groups, float* largest) {
+  std::fill_n(largest, groups, -std::numeric_limits<float>::infinity());
+  for (std::int64_t at = 0; at + groups <= n; at += groups) {
+    for (std::int64_t i = 0; i < groups; ++i) {
+      const float score = scores[at + i];
       largest[i] = score > largest[i] ? score : largest[i];  // passes by a NaN
     }
   }
-  const auto key_at = [&](std::int64_t i) { return order_key(largest[static_cast<std::size_t>(i)]); };
-  return score_of(find_threshold(kGroups, k, key_at).key);
+}
+
+// The k-th largest of the maxima of at least k groups: k scores reach it, and of many scores not many more. A bound of
+// -infinity excludes nothing.
+float reached_by_k(const float* maxima, std::int64_t count, std::int64_t k) {
+  return score_of(find_threshold(count, k, [=](std::int64_t i) { return order_key(maxima[i]); }).key);
+}
+
+// NaN reaches every bound: it may have to be selected, last of all.
+bool reaches(float score, float lowest) {
+  return !(score < lowest);
+}
+
+// Calls collect(begin, end) for the runs of scores in which one reaches `lowest`, and for the rest that fills no run;
+// stops where it returns false, and returns whether it never did.
+template <typename Collect>
+bool each_run_that_reaches(float lowest, const float* scores, std::int64_t n, Collect collect) {
+  std::int64_t at = 0;
+  for (; at + kTogether <= n; at += kTogether) {
+    int any = 0;
+    for (std::int64_t i = at; i < at + kTogether; ++i) any |= reaches(scores[i], lowest) ? 1 : 0;
+    if (any != 0 && !collect(at, at + kTogether)) return false;
+  }
+  return collect(at, n);
 }
 
 // Selects among the scores that reach `lowest`, at least k of them; false where they are too many.
@@ -85,17 +106,11 @@ bool select_from(float lowest, const float* scores, std::int64_t n, std::int64_t
     for (std::int64_t i = begin; i < end; ++i) {
       keys[count] = order_key(scores[i]);
       positions[count] = static_cast<std::int32_t>(i);
-      count += scores[i] >= lowest ? 1 : 0;
+      count += reaches(scores[i], lowest) ? 1 : 0;
     }
     return true;
   };
-  std::int64_t at = 0;
-  for (; at + kTogether <= n; at += kTogether) {
-    int any = 0;
-    for (std::int64_t i = at; i < at + kTogether; ++i) any |= scores[i] >= lowest ? 1 : 0;
-    if (any != 0 && !collect(at, at + kTogether)) return false;
-  }
-  if (!collect(at, n)) return false;
+  if (!each_run_that_reaches(lowest, scores, n, collect)) return false;
 
   Threshold threshold = find_threshold(static_cast<std::int64_t>(count), k,
                                        [&](std::int64_t i) { return keys[static_cast<std::size_t>(i)]; });
@@ -117,9 +132,9 @@ std::int64_t select_top_k(const float* scores, std::int64_t n, std::int64_t k, s
   if (k <= 0) return 0;
   constexpr auto kGroupCount = static_cast<std::int64_t>(kGroups);
   if (2 * k <= kGroupCount && n >= 4 * kGroupCount) {
-    const float lowest = reached_by_k(scores, n, k);
-    // -infinity: perhaps of groups of NaN.
-    if (lowest > -std::numeric_limits<float>::infinity() && select_from(lowest, scores, n, k, selected)) return k;
+    std::array<float, kGroups> largest;
+    group_maxima(scores, n, kGroupCount, largest.data());
+    if (select_from(reached_by_k(largest.data(), kGroupCount, k), scores, n, k, selected)) return k;
   }
   const auto key_at = [&](std::int64_t i) { return order_key(scores[i]); };
   Threshold threshold = find_threshold(n, k, key_at);
@@ -147,45 +162,28 @@ std::int64_t PiecewiseTopK::size_of(std::int64_t index) const {
 }
 
 void PiecewiseTopK::note(std::int64_t index, const float* scores) {
-  const float* from = scores + index * piece_;
-  float* largest = maxima_.data() + index * groups_;
-  std::fill_n(largest, groups_, -std::numeric_limits<float>::infinity());
-  const std::int64_t size = size_of(index);
-  for (std::int64_t at = 0; at + groups_ <= size; at += groups_) {
-    for (std::int64_t i = 0; i < groups_; ++i) largest[i] = from[at + i] > largest[i] ? from[at + i] : largest[i];
-  }
+  group_maxima(scores + index * piece_, size_of(index), groups_, maxima_.data() + index * groups_);
 }
 
 void PiecewiseTopK::bound() {
   const std::int64_t count = pieces_ * groups_;
-  lowest_ = -std::numeric_limits<float>::infinity();
-  if (count < k_) return;
-  lowest_ = score_of(find_threshold(count, k_, [&](std::int64_t i) { return order_key(maxima_.data()[i]); }).key);
+  lowest_ = count < k_ ? -std::numeric_limits<float>::infinity() : reached_by_k(maxima_.data(), count, k_);
 }
 
 void PiecewiseTopK::collect(std::int64_t index, float* scores) {
-  const std::int64_t begin = index * piece_;
-  const std::int64_t size = size_of(index);
-  float* found = scores + begin;
-  std::int32_t* positions = positions_.data() + begin;
-  // -infinity: perhaps of groups of NaN, which may have to be selected too.
-  const bool all = lowest_ == -std::numeric_limits<float>::infinity();
+  const std::int64_t first = index * piece_;
+  float* mine = scores + first;  // those that were found are never more than those that were looked at
+  std::int32_t* positions = positions_.data() + first;
   std::int64_t count = 0;
-  const auto collect_from = [&](std::int64_t at, std::int64_t end) {
-    for (std::int64_t i = at; i < end; ++i) {
-      const float score = scores[begin + i];
-      found[count] = score;
-      positions[count] = static_cast<std::int32_t>(begin + i);
-      count += all || score >= lowest_ ? 1 : 0;
+  each_run_that_reaches(lowest_, mine, size_of(index), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float score = mine[i];
+      mine[count] = score;
+      positions[count] = static_cast<std::int32_t>(first + i);
+      count += reaches(score, lowest_) ? 1 : 0;
     }
-  };
-  std::int64_t at = 0;
-  for (; at + kTogether <= size; at += kTogether) {
-    int any = all ? 1 : 0;
-    for (std::int64_t i = 0; i < kTogether; ++i) any |= scores[begin + at + i] >= lowest_ ? 1 : 0;
-    if (any != 0) collect_from(at, at + kTogether);
-  }
-  collect_from(at, size);
+    return true;
+  });
   counts_.data()[index] = count;
 }
 

@@ -18,6 +18,9 @@ class SequenceStorage {
 
   // A segment of the next tokens; pages are added as needed. `tokens` must outlive the step.
   Segment next(std::span<const std::int32_t> tokens, WantLogits logits);
+  // As if `depth` tokens had gone before a sequence that is empty: its pages hold generated rows, small bf16 numbers of
+  // either sign, the same ones every time.
+  void generate(std::int64_t depth);
   // After Model::forward.
   void advance(std::int64_t tokens) { position_ += tokens; }
 
@@ -29,6 +32,8 @@ class SequenceStorage {
   std::vector<float> row(std::int64_t position, std::int64_t offset, std::int64_t width) const;
 
  private:
+  void add_pages(std::int64_t end);
+
   const StateLayout& layout_;
   std::int64_t position_ = 0;
   std::vector<float> recurrent_;

@@ -200,24 +200,12 @@ std::vector<float> decode_at_depths(const Checkpoint& checkpoint, const Kernels&
   ThreadPool pool(threads);
   auto model = Model::create(checkpoint, kernels, pool, Precision::kBf16);
   EXPECT_TRUE(model.ok());
-  const StateLayout& layout = (*model)->state_layout();
   std::vector<std::unique_ptr<SequenceStorage>> sequences;
   std::vector<Segment> segments;
   const std::vector<std::int32_t> tokens = {5, 6, 7};
-  std::mt19937 random(3);
   for (const std::int64_t depth : {13'000, 300, 30'000}) {
-    const std::vector<std::int32_t> before(static_cast<std::size_t>(depth));
-    SequenceStorage& sequence = *sequences.emplace_back(std::make_unique<SequenceStorage>(layout));
-    static_cast<void>(sequence.next(before, WantLogits::kNone));
-    for (std::byte* page : sequence.pages()) {
-      auto* words = reinterpret_cast<std::uint16_t*>(page);
-      // Between 1/32 and 1/2, of either sign.
-      for (std::int64_t i = 0; i < layout.page_bytes / 2; ++i) {
-        const auto bits = static_cast<std::uint32_t>(random());
-        words[i] = static_cast<std::uint16_t>((bits & 0x8000U) | (0x3D00U + (bits & 0x1FFU)));
-      }
-    }
-    sequence.advance(depth);
+    SequenceStorage& sequence = *sequences.emplace_back(std::make_unique<SequenceStorage>((*model)->state_layout()));
+    sequence.generate(depth);
     segments.push_back(sequence.next(std::span(tokens).subspan(segments.size(), 1), WantLogits::kLast));
   }
   const std::span<const float> logits = (*model)->forward(segments).logits;

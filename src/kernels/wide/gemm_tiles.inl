@@ -344,19 +344,19 @@ inline void some_token_rows(const FourRows& rows, const Element* packed, std::in
             for (int r = 0; r < 4; ++r) acc[r][t] = multiply_add(ws[r], x, acc[r][t]);
           }
         }
-        continue;
-      }
+      } else {
 #pragma GCC unroll 4
-      for (int r = 0; r < 4; ++r) {
-        fetch_ahead<Decoder::kStepBytes>(decoder.data.row(r), s);
-        Words ws[4];
-        decoder.step(r, s, ws);
-        asm volatile("" : "+r"(xs));  // or the activations of a step would be kept, in registers that are not there
+        for (int r = 0; r < 4; ++r) {
+          fetch_ahead<Decoder::kStepBytes>(decoder.data.row(r), s);
+          Words ws[4];
+          decoder.step(r, s, ws);
+          asm volatile("" : "+r"(xs));  // or the activations of a step would be kept, in registers that are not there
 #pragma GCC unroll 4
-        for (int v = 0; v < 4; ++v) {
+          for (int v = 0; v < 4; ++v) {
 #pragma GCC unroll 6
-          for (int t = 0; t < kTokens; ++t) {
-            acc[r][t] = multiply_add(ws[v], load_words(xs + t * stride + v * kVector), acc[r][t]);
+            for (int t = 0; t < kTokens; ++t) {
+              acc[r][t] = multiply_add(ws[v], load_words(xs + t * stride + v * kVector), acc[r][t]);
+            }
           }
         }
       }
