@@ -189,7 +189,8 @@ class Operators {
     const std::int64_t width = shape.heads * (shape.kv + shape.rope);
     const std::vector<float> q = random_floats(queries * width, 6);
     std::vector<std::int32_t> selected;
-    for (std::int64_t i = 0; sparse && i < 2048; ++i) selected.push_back(static_cast<std::int32_t>(i * tokens / 2048));
+    // An odd distance: rows a power of two apart would share the sets of L1, which scattered keys do not.
+    for (std::int64_t i = 0; sparse && i < 2048; ++i) selected.push_back(static_cast<std::int32_t>(i * 31));
     const std::int64_t keys = sparse ? 2048 : tokens;
     const std::int64_t partial = shape.heads * (shape.kv + 2);
     const std::int64_t segments = sparse ? 1 : tokens / kAttentionSegment;

@@ -10,7 +10,7 @@ namespace perigee {
 namespace {
 
 // Bump when any path computes different bits from the same inputs.
-constexpr int kNumericsVersion = 5;
+constexpr int kNumericsVersion = 6;
 
 }  // namespace
 

@@ -1,10 +1,11 @@
 // Absorbed MLA over pages (spec 3.2) as products over heads, key rows read where they lie, in blocks of 64 list
 // entries.
 //
-// Scores: lanes along heads, exact bf16 products. Softmax: one head a lane, keys ascending. Values: fp32 shares by the
-// bf16 latent, decoded between the multiply-adds (tiles of 6 heads x 64 columns), keys ascending. A query's arithmetic
-// depends on its own list only: a tile of queries merely finds the rows of a block in L2. Bound a head and key: (kv +
-// rope) multiply-adds at the bf16 peak and kv at the FMA peak.
+// Scores: lanes along heads, exact bf16 products. Softmax: one head a lane, keys ascending; shares are rounded to bf16,
+// as the released code does (docs/numerics.md), and l is the sum of the rounded ones, so that weights add up to one.
+// Values: pairs of keys, exact products, tiles of 6 heads x 64 columns, keys ascending. A query's arithmetic depends on
+// its own list only: a tile of queries merely finds the rows of a block in L2. Bound: 2 kv + rope multiply-adds a head
+// and key at the bf16 peak.
 #include "kernels/avx512/slots.h"
 #include "kernels/avx512bf16/heads.h"
 #include "kernels/avx512bf16/slots.h"
@@ -44,9 +45,10 @@ inline void score(const Block& block, std::int64_t count, std::int64_t width, co
   }
 }
 
-// Online softmax of up to sixteen heads over one block: turns scores into shares and rescales the running sums.
+// Online softmax of up to sixteen heads over one block: scores become shares, rounded to bf16 and written as pairs of
+// keys [count / 2][stride][2], the last one with a zero where count is odd; running sums are rescaled.
 inline void soften(float* scores, std::int64_t stride, std::int64_t count, float scale, std::int64_t heads, float* m,
-                   float* l, float* acc, std::int64_t kv) {
+                   float* l, float* acc, std::int64_t kv, Element* shares) {
   Vec maxima = all(-__builtin_inff());
   for (std::int64_t j = 0; j < count; ++j) {
     const Vec score = times(load(scores + j * stride), all(scale));
@@ -56,10 +58,15 @@ inline void soften(float* scores, std::int64_t stride, std::int64_t count, float
   const Vec old = load_n(m, heads);
   const Vec raised = larger(old, maxima);
   Vec sum = zero();
-  for (std::int64_t j = 0; j < count; ++j) {
-    const Vec share = exp(minus(load(scores + j * stride), raised));
-    store(scores + j * stride, share);
+  const auto share_of = [&](std::int64_t j) {
+    const Vec share = round_bf16(exp(minus(load(scores + j * stride), raised)));
     sum = plus(sum, share);
+    return share;
+  };
+  for (std::int64_t j = 0; j < count; j += 2) {
+    const Vec first = share_of(j);
+    const Vec second = j + 1 < count ? share_of(j + 1) : zero();
+    store_words(shares + j * stride, join_words(first, second));
   }
   const Vec keep = exp(minus(old, raised));
   store_n(l, heads, plus(times(load_n(l, heads), keep), sum));
@@ -75,39 +82,44 @@ inline void soften(float* scores, std::int64_t stride, std::int64_t count, float
   }
 }
 
-// acc[h][0..32 kVectors) += sum_j shares[j][h] row_j[..] over `count` rows, ascending; `columns` of them are there.
+// acc[h][0..32 kVectors) += sum_j shares[j][h] row_j[..] over `count` rows, by pairs, ascending; `columns` of them are
+// there.
 template <int kHeads, int kVectors, bool kWhole>
 inline void value_tile(const std::byte* const* rows, std::int64_t at, std::int64_t columns, std::int64_t count,
-                       const float* shares, std::int64_t stride, float* acc, std::int64_t acc_stride) {
+                       const Element* shares, std::int64_t stride, float* acc, std::int64_t acc_stride) {
   const std::int64_t low = kWhole || columns > kLanes ? kLanes : columns;
   const std::int64_t high = kWhole ? kLanes : columns - low;
-  Vec even[kHeads][kVectors];
-  Vec odd[kHeads][kVectors];
+  Vec low_sums[kHeads][kVectors];
+  Vec high_sums[kHeads][kVectors];
 #pragma GCC unroll 6
   for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
       const float* from = acc + h * acc_stride + 32 * v;
-      part_columns(load_n(from, low), load_n(from + kLanes, high), &even[h][v], &odd[h][v]);
+      low_sums[h][v] = load_n(from, low);
+      high_sums[h][v] = load_n(from + kLanes, high);
     }
   }
-  for (std::int64_t j = 0; j < count; ++j) {
-    const auto* row = reinterpret_cast<const Element*>(rows[j] + 2 * at);
-    Vec even_row[kVectors];
-    Vec odd_row[kVectors];
+  for (std::int64_t j = 0; j < count; j += 2) {
+    const auto* first = reinterpret_cast<const Element*>(rows[j] + 2 * at);
+    // A share of zero for a key that is not there must not meet a key that is not a number.
+    const auto* second = j + 1 < count ? reinterpret_cast<const Element*>(rows[j + 1] + 2 * at) : first;
+    Words low_pairs[kVectors];
+    Words high_pairs[kVectors];
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
-      const Words words = kWhole ? load_once(row + 32 * v) : load_words_part(row, columns);
-      even_row[v] = even_columns(words);
-      odd_row[v] = odd_columns(words);
+      const Words a = kWhole ? load_once(first + 32 * v) : load_words_part(first, columns);
+      const Words b = kWhole ? load_once(second + 32 * v) : load_words_part(second, columns);
+      low_pairs[v] = low_word_pairs(a, b);
+      high_pairs[v] = high_word_pairs(a, b);
     }
 #pragma GCC unroll 6
     for (int h = 0; h < kHeads; ++h) {
-      const Vec share = broadcast_once(shares + j * stride + h);
+      const Words share = broadcast_pair(reinterpret_cast<const std::byte*>(shares + j * stride + 2 * h));
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v) {
-        even[h][v] = fma(share, even_row[v], even[h][v]);
-        odd[h][v] = fma(share, odd_row[v], odd[h][v]);
+        low_sums[h][v] = multiply_add(share, low_pairs[v], low_sums[h][v]);
+        high_sums[h][v] = multiply_add(share, high_pairs[v], high_sums[h][v]);
       }
     }
   }
@@ -115,22 +127,19 @@ inline void value_tile(const std::byte* const* rows, std::int64_t at, std::int64
   for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
-      Vec first;
-      Vec second;
-      join_columns(even[h][v], odd[h][v], &first, &second);
       float* to = acc + h * acc_stride + 32 * v;
-      store_n(to, low, first);
-      store_n(to + kLanes, high, second);
+      store_n(to, low, low_sums[h][v]);
+      store_n(to + kLanes, high, high_sums[h][v]);
     }
   }
 }
 
 template <int kVectors, bool kWhole>
 inline void value_strip(const Block& block, std::int64_t at, std::int64_t columns, std::int64_t count,
-                        const float* shares, std::int64_t stride, std::int64_t heads, float* acc, std::int64_t kv) {
+                        const Element* shares, std::int64_t stride, std::int64_t heads, float* acc, std::int64_t kv) {
   std::int64_t h = 0;
   const auto tile = [&]<int kHeads>() {
-    value_tile<kHeads, kVectors, kWhole>(block.rows, at, columns, count, shares + h, stride, acc + h * kv + at, kv);
+    value_tile<kHeads, kVectors, kWhole>(block.rows, at, columns, count, shares + 2 * h, stride, acc + h * kv + at, kv);
   };
   // Never fewer than four at the end where four and four do: 16 are 6, 6 and 4.
   for (; heads - h >= 6 && heads - h != 8; h += 6) tile.template operator()<6>();
@@ -138,7 +147,7 @@ inline void value_strip(const Block& block, std::int64_t at, std::int64_t column
   for (; h < heads; ++h) tile.template operator()<1>();
 }
 
-void add_values(const Block& block, std::int64_t count, const float* shares, std::int64_t stride, std::int64_t heads,
+void add_values(const Block& block, std::int64_t count, const Element* shares, std::int64_t stride, std::int64_t heads,
                 std::int64_t kv, float* acc) {
   std::int64_t at = 0;
   for (; at + 64 <= kv; at += 64) value_strip<2, true>(block, at, 64, count, shares, stride, heads, acc, kv);
@@ -152,7 +161,9 @@ void attend(const MlaShape& shape, const Block& block, std::int64_t count, const
   const std::int64_t groups = head_groups(shape.heads);
   const std::int64_t stride = groups * kLanes;
   const std::int64_t width = shape.kv + shape.rope;
-  float* scores = scratch(Scratch::kScores, kBlockKeys * stride);
+  // Shares take half of the room of the scores and stand behind them.
+  float* scores = scratch(Scratch::kScores, (kBlockKeys + kBlockKeys / 2) * stride);
+  auto* shares = reinterpret_cast<Element*>(scores + kBlockKeys * stride);
   std::int64_t g = 0;
   for (; g + 2 <= groups; g += 2) {
     score<8, 2>(block, count, width, pairs + 32 * g, stride, scores + kLanes * g);
@@ -160,9 +171,9 @@ void attend(const MlaShape& shape, const Block& block, std::int64_t count, const
   if (g < groups) score<16, 1>(block, count, width, pairs + 32 * g, stride, scores + kLanes * g);
   for (std::int64_t h = 0; h < shape.heads; h += kLanes) {
     soften(scores + h, stride, count, shape.scale, shape.heads - h < kLanes ? shape.heads - h : kLanes, partial.m + h,
-           partial.l + h, partial.acc + h * shape.kv, shape.kv);
+           partial.l + h, partial.acc + h * shape.kv, shape.kv, shares + 2 * h);
   }
-  add_values(block, count, scores, stride, shape.heads, shape.kv, partial.acc);
+  add_values(block, count, shares, stride, shape.heads, shape.kv, partial.acc);
 }
 
 }  // namespace

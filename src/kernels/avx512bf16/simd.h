@@ -45,24 +45,22 @@ static inline Words broadcast_pair(const std::byte* from) {
   return value;
 }
 
-// The bf16 in even and in odd columns as floats.
-static inline Vec even_columns(Words words) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+// Lane i: column i, or 16 + i, of two rows.
+static inline Words low_word_pairs(Words first, Words second) {
+  const Int at =
+      _mm512_setr_epi32(0x00200000, 0x00210001, 0x00220002, 0x00230003, 0x00240004, 0x00250005, 0x00260006, 0x00270007,
+                        0x00280008, 0x00290009, 0x002A000A, 0x002B000B, 0x002C000C, 0x002D000D, 0x002E000E, 0x002F000F);
+  return _mm512_permutex2var_epi16(first, at, second);
 }
-static inline Vec odd_columns(Words words) {
-  return _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
+static inline Words high_word_pairs(Words first, Words second) {
+  const Int at =
+      _mm512_setr_epi32(0x00300010, 0x00310011, 0x00320012, 0x00330013, 0x00340014, 0x00350015, 0x00360016, 0x00370017,
+                        0x00380018, 0x00390019, 0x003A001A, 0x003B001B, 0x003C001C, 0x003D001D, 0x003E001E, 0x003F001F);
+  return _mm512_permutex2var_epi16(first, at, second);
 }
-// 32 floats in the order of the columns, apart as the two functions above take them apart, and together again.
-static inline void part_columns(Vec low, Vec high, Vec* even, Vec* odd) {
-  *even =
-      _mm512_permutex2var_ps(low, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), high);
-  *odd =
-      _mm512_permutex2var_ps(low, _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31), high);
-}
-static inline void join_columns(Vec even, Vec odd, Vec* low, Vec* high) {
-  *low = _mm512_permutex2var_ps(even, _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), odd);
-  *high = _mm512_permutex2var_ps(even, _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31),
-                                 odd);
+// Two floats whose lower halves are zero as a pair in every lane.
+static inline Words join_words(Vec first, Vec second) {
+  return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(first), 16), _mm512_castps_si512(second));
 }
 
 // Lane i: sum + a[2i + 1] b[2i + 1] + a[2i] b[2i], each product added as by a fused multiply-add; subnormals are zero.
