@@ -178,7 +178,9 @@ class Operators {
     const std::int64_t page_bytes = kPageTokens * row * 2;
     cache.memory = HugeBuffer(tokens / kPageTokens * page_bytes);
     fill(cache.memory.data(), cache.memory.size(), 5);
-    for (std::int64_t i = 0; i < tokens / kPageTokens; ++i) cache.pages.push_back(cache.memory.data() + i * page_bytes);
+    // Neighbouring pages of a sequence lie apart, as those of a shared pool do.
+    const std::int64_t pages = tokens / kPageTokens;
+    for (std::int64_t i = 0; i < pages; ++i) cache.pages.push_back(cache.memory.data() + i * 37 % pages * page_bytes);
     cache.rows = {.pages = cache.pages, .offset = 0, .row = row, .format = KeyFormat::kBf16};
     return cache;
   }

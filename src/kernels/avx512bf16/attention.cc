@@ -36,7 +36,7 @@ inline void score(const Block& block, std::int64_t count, std::int64_t width, co
                   float* scores) {
   for (std::int64_t j = 0; j < count; j += kKeys) {
     Vec acc[kKeys][kGroups];
-    dot_heads(block.rows + j, width, pairs, 2 * stride, acc);
+    dot_heads(block.rows + j, NoNextKeys(), width, pairs, 2 * stride, acc);
 #pragma GCC unroll 16
     for (int k = 0; k < kKeys; ++k) {
 #pragma GCC unroll 2

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/avx512bf16/transpose.h"
+#include "kernels/wide/fetch.inl"
 
 namespace perigee::avx512bf16 {
 
@@ -28,10 +29,24 @@ static inline void pack_heads(const float* q, std::int64_t heads, std::int64_t w
   }
 }
 
+// Asks for the rows of keys that come later, a line at a time: a burst of 32 fills all the slots that a core has for
+// misses, and the products wait behind them.
+template <int kKeys>
+struct NextKeys {
+  const std::byte* rows[kKeys];
+  void at_column(std::int64_t c) const {
+    constexpr std::int64_t kApart = 32 / kKeys;  // columns; a line has 32
+    if (c % kApart == 0) fetch(rows[c % 32 / kApart] + c / 32 * 64);
+  }
+};
+struct NoNextKeys {
+  void at_column(std::int64_t /*c*/) const {}
+};
+
 // acc[k][g] = products of key k with kGroups neighbouring groups of heads, columns ascending. stride: elements from one
 // pair of columns to the next, 32 groups.
-template <int kKeys, int kGroups>
-static inline void dot_heads(const std::byte* const* keys, std::int64_t width, const Element* pairs,
+template <int kKeys, int kGroups, typename Next>
+static inline void dot_heads(const std::byte* const* keys, const Next& next, std::int64_t width, const Element* pairs,
                              std::int64_t stride, Vec (&acc)[kKeys][kGroups]) {
 #pragma GCC unroll 16
   for (int k = 0; k < kKeys; ++k) {
@@ -39,6 +54,7 @@ static inline void dot_heads(const std::byte* const* keys, std::int64_t width, c
     for (int g = 0; g < kGroups; ++g) acc[k][g] = zero();
   }
   for (std::int64_t c = 0; c < width; c += 2, pairs += stride) {
+    next.at_column(c);
     Words heads[kGroups];
 #pragma GCC unroll 2
     for (int g = 0; g < kGroups; ++g) heads[g] = load_once(pairs + 32 * g);

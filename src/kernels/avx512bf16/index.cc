@@ -3,7 +3,6 @@
 #include "kernels/avx512/slots.h"
 #include "kernels/avx512bf16/heads.h"
 #include "kernels/avx512bf16/slots.h"
-#include "kernels/wide/fetch.inl"
 #include "kernels/wide/key_rows.inl"
 
 namespace perigee::avx512bf16 {
@@ -26,11 +25,11 @@ void pack_query(const float* q, const float* w, std::int64_t heads, std::int64_t
 }
 
 // Adds kGroups vectors of heads to the scores of kKeys keys.
-template <int kGroups>
-inline void add_heads(const std::byte* const* keys, std::int64_t dim, const Element* q, std::int64_t stride,
-                      const float* weights, Vec* scores) {
+template <int kGroups, typename Next>
+inline void add_heads(const std::byte* const* keys, const Next& next, std::int64_t dim, const Element* q,
+                      std::int64_t stride, const float* weights, Vec* scores) {
   Vec acc[kKeys][kGroups];
-  dot_heads(keys, dim, q, stride, acc);
+  dot_heads(keys, next, dim, q, stride, acc);
 #pragma GCC unroll 2
   for (int g = 0; g < kGroups; ++g) {
     const Vec weight = load(weights + g * kLanes);
@@ -61,20 +60,30 @@ void index_scores(const IndexQueries& queries, const PagedRows& keys, std::int64
   for (std::int64_t s = begin; s < end; s += kKeys) {
     const std::int64_t count = end - s < kKeys ? end - s : kKeys;
     const std::byte* rows[kKeys];
+    NextKeys<kKeys> next;
     for (std::int64_t k = 0; k < kKeys; ++k) {
       rows[k] = key_row(keys, s + (k < count ? k : count - 1));
-      if (s + k + kAhead < end) fetch_to_l2(key_row(keys, s + k + kAhead), 2 * dim);
+      next.rows[k] = key_row(keys, s + k + kAhead < end ? s + k + kAhead : end - 1);
     }
     for (std::int64_t i = 0; i < queries.count; ++i) {
       const PackedQuery query = packed(i);
       Vec sums[kKeys];
 #pragma GCC unroll 8
       for (int k = 0; k < kKeys; ++k) sums[k] = zero();
+      const auto add_groups = [&]<int kGroups>(std::int64_t g, const auto& ahead) {
+        add_heads<kGroups>(rows, ahead, dim, query.pairs + g * 32, groups * 32, query.weights + g * kLanes, sums);
+      };
       std::int64_t g = 0;
-      for (; g + 2 <= groups; g += 2) {
-        add_heads<2>(rows, dim, query.pairs + g * 32, groups * 32, query.weights + g * kLanes, sums);
+      if (i == 0) {  // the first query of a tile asks for later keys
+        if (groups == 1) {
+          add_groups.template operator()<1>(0, next);
+        } else {
+          add_groups.template operator()<2>(0, next);
+        }
+        g = groups == 1 ? 1 : 2;
       }
-      if (g < groups) add_heads<1>(rows, dim, query.pairs + g * 32, groups * 32, query.weights + g * kLanes, sums);
+      for (; g + 2 <= groups; g += 2) add_groups.template operator()<2>(g, NoNextKeys());
+      if (g < groups) add_groups.template operator()<1>(g, NoNextKeys());
       alignas(32) float values[kKeys];
       _mm256_store_ps(values, sum_lanes(sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7]));
       for (std::int64_t k = 0; k < count; ++k) scores[i * scores_stride + s - begin + k] = values[k];
