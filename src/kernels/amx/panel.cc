@@ -12,6 +12,7 @@ namespace {
 
 using avx512::Int;
 using avx512::Vec;
+using avx512bf16::in_column_order;
 using avx512bf16::mxfp4_words;
 using avx512bf16::transpose;
 using avx512bf16::upper_words;
@@ -73,7 +74,8 @@ void expand_row(const Matrix& w, std::int64_t row, std::int64_t step, std::int64
   } else if (w.format == WeightFormat::kMxfp4) {
     for (std::int64_t s = 0; s < steps; ++s) {
       _mm_prefetch(reinterpret_cast<const char*>(data + (step + steps + s) * kStep / 2), _MM_HINT_T1);
-      _mm512_storeu_si512(out + s * distance, mxfp4_words(data + (step + s) * kStep / 2, scales[step + s]));
+      _mm512_storeu_si512(out + s * distance,
+                          in_column_order(mxfp4_words(data + (step + s) * kStep / 2, scales[step + s])));
     }
   } else {
     const int shift = scale_shift(w);

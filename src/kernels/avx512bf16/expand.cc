@@ -8,7 +8,8 @@ namespace {
 constexpr Mxfp4Tables mxfp4_tables() {
   Mxfp4Tables tables{};
   for (int scale = 0; scale < 256; ++scale) {
-    for (std::uint32_t code = 0; code < 16; ++code) tables.of_scale[scale].of_code[code] = mxfp4_as_bf16(code, scale);
+    for (std::uint32_t code = 0; code < 32; ++code)
+      tables.of_scale[scale].of_code[code] = mxfp4_as_bf16(code % 16, scale);
   }
   return tables;
 }
@@ -17,12 +18,12 @@ constexpr Mxfp4Tables mxfp4_tables() {
 
 constinit const Mxfp4Tables kMxfp4Tables = mxfp4_tables();
 
-void pack(const Matrix& /*w*/, const float* x, std::int64_t n, Element* out) {
+void pack(const Matrix& w, const float* x, std::int64_t n, Element* out) {
+  const bool mxfp4 = w.format == WeightFormat::kMxfp4;
   std::int64_t i = 0;
-  for (; i + 32 <= n; i += 32) store_words(out + i, upper_words(x + i, 32));
-  if (i < n) {
-    store_words(out + i, upper_words(x + i, n - i));
-    i += 32;
+  for (; i < n; i += 32) {
+    const Words words = upper_words(x + i, n - i);
+    store_words(out + i, mxfp4 ? in_mxfp4_order(words) : words);
   }
   for (; i % kStep != 0; i += 32) store_words(out + i, _mm512_set1_epi32(0));
 }

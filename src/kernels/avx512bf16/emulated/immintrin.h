@@ -21,6 +21,19 @@ inline Ints widen_bytes(__m128i bytes) {
   std::memcpy(b, &bytes, 16);
   return ints([&](int i) { return b[i]; });
 }
+struct Longs {
+  std::uint64_t v[8];
+};
+inline Ints setr_longs(std::uint64_t a, std::uint64_t b, std::uint64_t c, std::uint64_t d, std::uint64_t e,
+                       std::uint64_t f, std::uint64_t g, std::uint64_t h) {
+  return bits<Ints>(Longs{{a, b, c, d, e, f, g, h}});
+}
+inline Ints srlv_longs(Ints a, Ints n) {
+  auto out = bits<Longs>(a);
+  const auto counts = bits<Longs>(n);
+  for (int i = 0; i < 8; ++i) out.v[i] = counts.v[i] > 63 ? 0 : out.v[i] >> counts.v[i];
+  return bits<Ints>(out);
+}
 inline Ints permute_words(Ints at, Ints a) {
   const auto index = bits<Words>(at);
   const auto from = bits<Words>(a);
@@ -68,6 +81,8 @@ inline Floats dot_bf16(Floats sum, Ints a, Ints b) {
 #define __m512bh perigee::emulated::Ints
 #define _mm512_dpbf16_ps perigee::emulated::dot_bf16
 #define _mm512_cvtepu8_epi32 perigee::emulated::widen_bytes
+#define _mm512_setr_epi64 perigee::emulated::setr_longs
+#define _mm512_srlv_epi64 perigee::emulated::srlv_longs
 #define __mmask32 perigee::emulated::Mask32
 #define _mm512_maskz_loadu_epi16 perigee::emulated::maskz_load_words
 #define _mm512_permutexvar_epi16 perigee::emulated::permute_words
