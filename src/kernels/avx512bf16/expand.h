@@ -38,6 +38,20 @@ struct Bf16Pairs {
 };
 using PackedPairs = Bf16Pairs;
 
+// bf16 by few tokens, a vector at a time, as Mxfp4Decoder below.
+struct Bf16Decoder {
+  static constexpr std::int64_t kStepBytes = 256;
+  RowBases data;
+  Bf16Decoder(const Matrix& w, std::int64_t row) : data(w.data + row * w.row_bytes, w.row_bytes) {}
+  inline Words vector(int r, std::int64_t s, int v) const {
+    return _mm512_loadu_si512(data.row(r) + s * kStepBytes + 64 * v);
+  }
+  inline void step(int r, std::int64_t s, Words* out) const {
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v) out[v] = vector(r, s, v);
+  }
+};
+
 // The sixteen values under each scale byte, twice: a whole vector is loaded for nothing, where filling one from its
 // half takes a shuffle. 16 KiB, of which a model uses the few lines of its scales.
 struct alignas(64) Mxfp4Table {

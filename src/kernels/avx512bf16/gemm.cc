@@ -13,7 +13,7 @@ void gemm_bf16(const Matrix& w, std::int64_t row_begin, std::int64_t row_end, co
   std::int64_t row = row_begin;
   switch (w.format) {
     case WeightFormat::kBf16:
-      if (tokens <= 2) row = few_tokens<PairDecoder<Bf16Pairs>, 2>(w, row_begin, row_end, x, x_stride, tokens, out);
+      if (tokens <= 6) row = few_tokens<Bf16Decoder, 6>(w, row_begin, row_end, x, x_stride, tokens, out);
       if (row < row_end) many_tokens<Bf16Pairs, true>(w, row, row_end, x, x_stride, tokens, out);
       return;
     case WeightFormat::kMxfp4:
