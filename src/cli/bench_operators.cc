@@ -192,7 +192,8 @@ class Operators {
     const std::vector<float> q = random_floats(queries * width, 6);
     std::vector<std::int32_t> selected;
     // An odd distance: rows a power of two apart would share the sets of L1, which scattered keys do not.
-    for (std::int64_t i = 0; sparse && i < 2048; ++i) selected.push_back(static_cast<std::int32_t>(i * 31));
+    const std::int64_t apart = tokens / 2048 - 1;
+    for (std::int64_t i = 0; sparse && i < 2048; ++i) selected.push_back(static_cast<std::int32_t>(i * apart));
     const std::int64_t keys = sparse ? 2048 : tokens;
     const std::int64_t partial = shape.heads * (shape.kv + 2);
     const std::int64_t segments = sparse ? 1 : tokens / kAttentionSegment;

@@ -29,9 +29,8 @@ void pack(const Matrix& w, const float* x, std::int64_t n, Element* out) {
 }
 
 void expand(const Matrix& w, std::int64_t row, std::int64_t begin, std::int64_t n, Element* out) {
-  const std::int64_t done = w.format == WeightFormat::kMxfp4
-                                ? expand_steps<Mxfp4Decoder>(w, row, begin, n, out)
-                                : expand_steps<PairDecoder<Bf16Pairs>>(w, row, begin, n, out);
+  const std::int64_t done = w.format == WeightFormat::kMxfp4 ? expand_steps<Mxfp4Decoder>(w, row, begin, n, out)
+                                                             : expand_steps<Bf16Decoder>(w, row, begin, n, out);
   if (done == n) return;
   float tail[kStep] = {};
   dequantize(w, row, begin + done, begin + n, tail);

@@ -38,17 +38,11 @@ struct Bf16Pairs {
 };
 using PackedPairs = Bf16Pairs;
 
-// bf16 by few tokens, a vector at a time, as Mxfp4Decoder below.
-struct Bf16Decoder {
-  static constexpr std::int64_t kStepBytes = 256;
-  RowBases data;
-  Bf16Decoder(const Matrix& w, std::int64_t row) : data(w.data + row * w.row_bytes, w.row_bytes) {}
+// A vector at a time too, for few tokens.
+struct Bf16Decoder : PairDecoder<Bf16Pairs> {
+  using PairDecoder::PairDecoder;
   inline Words vector(int r, std::int64_t s, int v) const {
     return _mm512_loadu_si512(data.row(r) + s * kStepBytes + 64 * v);
-  }
-  inline void step(int r, std::int64_t s, Words* out) const {
-#pragma GCC unroll 4
-    for (int v = 0; v < 4; ++v) out[v] = vector(r, s, v);
   }
 };
 
@@ -64,14 +58,14 @@ extern const Mxfp4Tables kMxfp4Tables;
 
 // 32 codes under one scale byte, in MXFP4's order of columns (in_mxfp4_order): the 16 bytes stand in each quarter of
 // the vector, 64-bit word 2 i + p has eight of them, moved right by 4 i bits, so that the lowest bits of its word j are
-// the code of column 16 p + 4 j + i. One shuffle; shuffles are what a token's products wait for.
+// the code of column 16 p + 4 j + i. One shift and one shuffle.
 static inline Words mxfp4_words(const std::byte* codes, std::byte scale) {
   const Int bytes = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
   const Int nibbles = _mm512_srlv_epi64(bytes, _mm512_setr_epi64(0, 0, 4, 4, 8, 8, 12, 12));
   // The index has five bits; the table stands twice, so the fifth does not matter.
   return _mm512_permutexvar_epi16(nibbles, load_words(kMxfp4Tables.of_scale[static_cast<std::uint8_t>(scale)].of_code));
 }
-// 32 words in the order of the columns, in that of mxfp4_words; and back.
+// 32 words from the order of the columns into that of mxfp4_words, and back.
 static inline Words in_mxfp4_order(Words words) {
   return _mm512_permutexvar_epi16(
       _mm512_setr_epi32(0x00040000, 0x000C0008, 0x00140010, 0x001C0018, 0x00050001, 0x000D0009, 0x00150011, 0x001D0019,
