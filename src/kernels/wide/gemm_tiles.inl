@@ -73,7 +73,12 @@ inline void tile(const Tile& in) {
     }
     if (kFetch && pair * Pairs::kBytes % 64 == 0) {
 #pragma GCC unroll 4
-      for (int r = 0; r < kTileRows; ++r) fetch_to_l2(from + r * row_bytes + in.ahead);
+      for (int r = 0; r < kTileRows; ++r) {
+#pragma GCC unroll 2
+        for (std::int64_t line = 0; line < Pairs::kBytes; line += 64) {
+          fetch_to_l2(from + r * row_bytes + in.ahead + line);
+        }
+      }
     }
     // A large tile loads the words again: its registers are for the sums.
     if constexpr (kTokens >= kTileTokens - 1) asm("" : "+r"(from));
